@@ -142,6 +142,40 @@ it('W5 a search ends when its page is full, and the next page goes on', async ()
   expect(shown).toEqual(rare.slice(0, 30).toReversed());
 });
 
+it('W5 M13 the list of dead letters searches on by itself, and says nothing before its end', async () => {
+  const queue = await makeQueue(db);
+  const oldest = await makeDead(queue, 1, 'no', { tenantId: 'initech' });
+  // newer letters, of which none has both the topic and the tenant
+  await db.query(
+    `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, created_at,
+                                            namespace, topic, tenant_id)
+     SELECT ${db.quoted}.new_id(), $1, clock_timestamp(), 1, 1, 'rejected', now(), 'default',
+            CASE WHEN n % 2 = 0 THEN $2 ELSE 'another' END, CASE WHEN n % 2 = 0 THEN 'globex' ELSE 'initech' END
+       FROM generate_series(1, 44000) n`,
+    [queue.id, queue.topic],
+  );
+  await db.query(`ANALYZE ${db.quoted}.dead_letters`);
+  const address = await serve();
+  const page = await browser.open('about:blank');
+  let goOn = (): void => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  await page.route(/api\/messages\?.*next=/, async (route) => {
+    await waiting;
+    await route.continue();
+  });
+  await page.goto(`${address}#/dead-letters?topic=${queue.topic}&tenantId=initech`);
+  await page.getByText(/^Searching: searched [\d\u202f]+, found 0/).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).waitFor();
+  expect(await page.getByText('No dead letter matches.').count()).toBe(0);
+  goOn();
+  await expectRows(page, 'Dead letters', 1);
+  const row = rowsOf(page, 'Dead letters').first();
+  await row.locator(`a[href$="${oldest[0] ?? ''}"]`).waitFor();
+  await page.getByRole('button', { name: 'Search again' }).waitFor();
+});
+
 it('W5 a new filter ends the search of the previous one', async () => {
   const queue = await makeQueue(db);
   await queue.enqueue(2);

@@ -12,7 +12,6 @@ import { Filters } from '../parts/filters.js';
 import type { Filter } from '../parts/filters.js';
 import { Icon } from '../parts/icon.js';
 import { Outcomes } from '../parts/outcomes.js';
-import { Pager } from '../parts/pager.js';
 import { PayloadDialog } from '../parts/payload.js';
 import { Problem } from '../parts/problem.js';
 import { SavedFilters } from '../parts/saved-filters.js';
@@ -20,9 +19,8 @@ import { SearchBox } from '../parts/search-box.js';
 import { Table } from '../parts/table.js';
 import { linkTo, usePlace } from '../route.js';
 import { isPayload } from '../search-words.js';
-import { count } from '../shown.js';
 import { deleteQuestion, isOpen, retryNow, useMessageColumns } from './message-rows.js';
-import { pageSize, useSearch } from './message-search.js';
+import { SearchPager, emptyWords, pageSize, useSearch } from './message-search.js';
 import type { Search } from './message-search.js';
 import { useRetryResults } from './retry-results.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
@@ -107,6 +105,7 @@ export function MessagesScreen() {
   const asked = Object.fromEntries(shown.map(({ name }) => [name, query.get(name)]));
   const { follow, results } = useRetryResults();
   const search = useSearch(withQuery('messages', { ...asked, limit: pageSize, next }), {
+    everyMs: 2000,
     paused: next !== null || asking || replay !== undefined || payloadOf !== undefined,
     prepare: withTimes,
   });
@@ -140,13 +139,13 @@ export function MessagesScreen() {
       <SearchBox />
       <Filters path="messages" filters={shown} />
       <SavedFilters />
-      <Problem error={error} again={search.state === 'stopped' ? search.goOn : refresh} />
+      <Problem error={error} again={search.again} />
       <Table
         label="Messages"
         rows={search.messages}
         loading={loading}
         rowKey={(message) => `${message.messageId} ${message.destination ?? ''}`}
-        empty={emptyWords(search)}
+        empty={emptyWords(search, 'No message matches.')}
         columns={[
           ...columns,
           {
@@ -189,9 +188,7 @@ export function MessagesScreen() {
           },
         ]}
       />
-      <Pager next={isUnfinished(search) ? null : search.next}>
-        <Progress search={search} />
-      </Pager>
+      <SearchPager search={search} />
       <Outcomes>{results}</Outcomes>
       {dialog}
       {replay && (
@@ -207,47 +204,6 @@ export function MessagesScreen() {
 function stateOf(search: Search, isLater: boolean, paused: boolean, held: boolean): string {
   if (search.state !== 'live') return search.state;
   return isLater ? 'not the first page' : paused ? 'paused' : held ? 'held' : 'live';
-}
-
-/** Whether there may be more messages for this page. */
-function isUnfinished({ state }: Search): boolean {
-  return state === 'searching' || state === 'stopped';
-}
-
-function emptyWords(search: Search): string {
-  if (search.state === 'stopped') return 'Nothing found so far; there is more to search.';
-  return search.state === 'searching' || search.next !== null
-    ? 'Searching…'
-    : 'No message matches.';
-}
-
-/** How far the search has come, with the button that stops it or goes on. */
-function Progress({ search }: { search: Search }) {
-  const { messages, searched, state } = search;
-  if (messages === undefined) return null;
-  if (state === 'live') return <>{count(messages.length)} shown</>;
-  const so = `searched ${count(searched)}, found ${count(messages.length)}`;
-  if (state === 'searched')
-    return (
-      <span class="search-progress">
-        {count(messages.length)} shown, {so}
-        <button type="button" class="small" onClick={search.refresh}>
-          Search again
-        </button>
-      </span>
-    );
-  return (
-    <span class="search-progress">
-      {state === 'searching' ? `Searching: ${so}` : `Stopped: ${so}; there is more to search`}
-      <button
-        type="button"
-        class="small"
-        onClick={state === 'searching' ? search.stop : search.goOn}
-      >
-        {state === 'searching' ? 'Stop' : 'Search on'}
-      </button>
-    </span>
-  );
 }
 
 /** The filters by name, with "the last hour" as a time. */

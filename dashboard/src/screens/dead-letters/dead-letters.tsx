@@ -3,14 +3,12 @@
 
 import { useEffect, useState } from 'preact/hooks';
 
-import type { ListedMessage, MessagePage } from '../../answers.js';
+import type { ListedMessage } from '../../answers.js';
 import { post, withQuery } from '../../api.js';
-import { useLive } from '../../live.js';
 import { Action, useMayOperate } from '../../parts/action.js';
 import { useQuestion } from '../../parts/dialog.js';
 import { Filters } from '../../parts/filters.js';
 import { MessageName, Outcome, Outcomes } from '../../parts/outcomes.js';
-import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
 import { SavedFilters } from '../../parts/saved-filters.js';
 import { Table } from '../../parts/table.js';
@@ -30,6 +28,7 @@ import {
 } from './selection.js';
 import type { Selection } from './selection.js';
 import { deleteQuestion, useMessageColumns } from '../message-rows.js';
+import { SearchPager, emptyWords, pageSize, useSearch } from '../message-search.js';
 import { useRetryResults } from '../retry-results.js';
 
 const filters = [
@@ -55,10 +54,11 @@ export function DeadLettersScreen() {
     ),
   );
   const { cause, ...others } = filter;
-  const { data, error, loading, refresh } = useLive<MessagePage>(
-    withQuery('messages', { ...filter, status: 'dead', limit: 50, next }),
+  const search = useSearch(
+    withQuery('messages', { ...filter, status: 'dead', limit: pageSize, next }),
     { paused: next !== null || !isEmpty(selection) || change !== undefined || asking },
   );
+  const { loading, refresh } = search;
   // a selection can have letters of several pages
   useEffect(() => setSelection(nothing), [new URLSearchParams(filter).toString()]);
   useEffect(() => setChange(undefined), [query]);
@@ -80,8 +80,8 @@ export function DeadLettersScreen() {
     };
     ask({ ...question, act });
   };
-  const rows = data?.messages ?? [];
-  const columns = useMessageColumns(data?.messages);
+  const rows = search.messages ?? [];
+  const columns = useMessageColumns(search.messages);
   return (
     <>
       <header class="screen-head">
@@ -110,7 +110,7 @@ export function DeadLettersScreen() {
       />
       <Filters path="dead-letters" filters={filters} />
       <SavedFilters />
-      <Problem error={error} again={refresh} />
+      <Problem error={search.error} again={search.again} />
       <div class="selection" aria-live="polite">
         {isEmpty(selection) ? (
           <span class="muted">
@@ -143,11 +143,11 @@ export function DeadLettersScreen() {
       <Table
         label="Dead letters"
         isMain
-        rows={data?.messages}
+        rows={search.messages}
         loading={loading}
         rowKey={keyOf}
         rowClass={(message) => (isChosen(selection, message) ? 'chosen' : '')}
-        empty="No dead letter matches."
+        empty={emptyWords(search, 'No dead letter matches.')}
         columns={[
           ...(mayOperate
             ? [
@@ -180,9 +180,7 @@ export function DeadLettersScreen() {
           },
         ]}
       />
-      <Pager next={data?.next ?? null} nextLabel={rows.length < 50 ? 'Search on' : 'Next page'}>
-        {data !== undefined && `${rows.length} shown`}
-      </Pager>
+      <SearchPager search={search} />
       <Outcomes>
         {results}
         {discarded && (

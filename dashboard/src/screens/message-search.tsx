@@ -1,4 +1,4 @@
-// Search for messages: the first page is live. If it ends before the page is full, the search goes on by itself, request
+// Search for messages, also for dead letters: the first page is live. If it ends before the page is full, the search goes on by itself, request
 // by request, until the page is full, everything was searched, or the user stops it.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -6,6 +6,9 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ListedMessage, MessagePage } from '../answers.js';
 import { get } from '../api.js';
 import { useLive } from '../live.js';
+import type { LiveOptions } from '../live.js';
+import { Pager } from '../parts/pager.js';
+import { count } from '../shown.js';
 
 export const pageSize = 50;
 
@@ -26,25 +29,23 @@ export type Search = {
   refresh: () => void;
   stop: () => void;
   goOn: () => void;
+  /** Repeats what has failed. */
+  again: () => void;
 };
 
-export function useSearch(
-  address: string,
-  { paused, prepare }: { paused: boolean; prepare: (address: string) => string },
-): Search {
+export function useSearch(address: string, options: LiveOptions): Search {
   const [further, setFurther] = useState<Further>();
   const running = useRef<AbortController | undefined>(undefined);
   const { data, error, loading, refresh } = useLive<MessagePage>(address, {
-    everyMs: 2000,
-    paused: paused || further !== undefined,
-    prepare,
+    ...options,
+    paused: options.paused === true || further !== undefined,
   });
   const run = (from: Found): void => {
     running.current?.abort();
     const stop = new AbortController();
     running.current = stop;
     setFurther({ ...from, state: 'searching' });
-    void goThrough(prepare(address), from, stop.signal, setFurther);
+    void goThrough(options.prepare?.(address) ?? address, from, stop.signal, setFurther);
   };
   useEffect(() => {
     if (loading) return undefined;
@@ -54,6 +55,7 @@ export function useSearch(
   }, [data, loading]);
   // until the next filter has an answer, the rows of the previous one stay
   const found = further ?? { ...data, searched: data?.searchedInAll ?? 0, state: 'live' as const };
+  const goOn = (): void => further && run(further);
   return {
     messages: found.messages,
     next: found.next ?? null,
@@ -66,9 +68,8 @@ export function useSearch(
       running.current?.abort();
       setFurther((before) => before && { ...before, state: 'stopped' });
     },
-    goOn() {
-      if (further !== undefined) run(further);
-    },
+    goOn,
+    again: found.state === 'stopped' ? goOn : refresh,
   };
 }
 
@@ -102,4 +103,48 @@ async function goThrough(
   } catch (error) {
     if (!stop.aborted) tell({ ...found, state: 'stopped', error: error as Error });
   }
+}
+
+/** What an empty list says; `none` only when everything was searched. */
+export function emptyWords({ state, next }: Search, none: string): string {
+  if (state === 'stopped') return 'Nothing found so far; there is more to search.';
+  return state === 'searching' || next !== null ? 'Searching…' : none;
+}
+
+/** The pager of the list, and how far the search has come, with the button that stops it or goes on. */
+export function SearchPager({ search }: { search: Search }) {
+  const isUnfinished = search.state === 'searching' || search.state === 'stopped';
+  return (
+    <Pager next={isUnfinished ? null : search.next}>
+      <Progress search={search} />
+    </Pager>
+  );
+}
+
+function Progress({ search }: { search: Search }) {
+  const { messages, searched, state } = search;
+  if (messages === undefined) return null;
+  if (state === 'live') return <>{count(messages.length)} shown</>;
+  const so = `searched ${count(searched)}, found ${count(messages.length)}`;
+  if (state === 'searched')
+    return (
+      <span class="search-progress">
+        {count(messages.length)} shown, {so}
+        <button type="button" class="small" onClick={search.refresh}>
+          Search again
+        </button>
+      </span>
+    );
+  return (
+    <span class="search-progress">
+      {state === 'searching' ? `Searching: ${so}` : `Stopped: ${so}; there is more to search`}
+      <button
+        type="button"
+        class="small"
+        onClick={state === 'searching' ? search.stop : search.goOn}
+      >
+        {state === 'searching' ? 'Stop' : 'Search on'}
+      </button>
+    </span>
+  );
 }
