@@ -189,12 +189,23 @@ it('W5 "delete" cancels a pending message and discards a dead one, after a quest
   await row(waiting).getByRole('button', { name: 'Delete' }).click();
   await answer(page, 'Cancel delivery');
   await row(waiting).getByText('discarded').waitFor();
+  // that cannot be undone
+  expect(await page.getByRole('button', { name: 'Undo' }).count()).toBe(0);
   expect(await queue.status(waiting)).toMatchObject({ status: 'discarded' });
   expect(await queue.status(dead)).toMatchObject({ status: 'dead' });
   await row(dead).getByRole('button', { name: 'Delete' }).click();
   await answer(page, 'Discard');
   await row(dead).getByText('discarded').waitFor();
   expect(await queue.status(dead)).toMatchObject({ status: 'discarded' });
+  const results = page.locator('.outcomes');
+  await results.getByRole('button', { name: 'Undo' }).click();
+  await results.getByText('it is a dead letter again').waitFor();
+  await row(dead).getByText('dead', { exact: true }).waitFor();
+  expect(await queue.status(dead)).toMatchObject({ status: 'dead' });
+  // a second discard of it can be undone too
+  await row(dead).getByRole('button', { name: 'Delete' }).click();
+  await answer(page, 'Discard');
+  await results.getByRole('button', { name: 'Undo' }).waitFor();
 });
 
 it('W5 the payload is shown with every digit', async () => {

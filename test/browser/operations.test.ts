@@ -48,6 +48,12 @@ it('W5 blocked keys are retried, skipped and discarded', async () => {
   await page.getByText('A key is blocked while it waits at a destination').waitFor();
   await expectNoDialog(page);
   expect(await queue.status(discarded)).toMatchObject({ status: 'discarded' });
+  const results = page.getByRole('region', { name: 'Discarded' });
+  await results.getByRole('link', { name: 'discarded' }).waitFor();
+  await results.getByRole('button', { name: 'Undo' }).click();
+  await page.getByText('it is a dead letter again').waitFor();
+  expect(await queue.status(discarded)).toMatchObject({ status: 'dead' });
+  await expectRows(page, 'Blocked keys', 1);
 });
 
 it('W5 without endpoints, their screen says what an endpoint is', async () => {

@@ -3,6 +3,7 @@
 import { useState } from 'preact/hooks';
 
 import { listedStatuses } from '../../../src/listing/statuses.js';
+import type { ListedMessage } from '../answers.js';
 import { ApiError, post, withQuery } from '../api.js';
 import { useHeld, usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
@@ -19,6 +20,7 @@ import { SearchBox } from '../parts/search-box.js';
 import { Table } from '../parts/table.js';
 import { linkTo, usePlace } from '../route.js';
 import { isPayload } from '../search-words.js';
+import { useDiscards } from './discards.js';
 import { deleteQuestion, isOpen, retryNow, useMessageColumns } from './message-rows.js';
 import { SearchPager, emptyWords, pageSize, useSearch } from './message-search.js';
 import type { Search } from './message-search.js';
@@ -113,6 +115,12 @@ export function MessagesScreen() {
   const columns = useMessageColumns(search.messages);
   const state = stateOf(search, next !== null, paused, held);
   return (
+  const { discard, discarded } = useDiscards(ask, refresh);
+  const remove = (message: ListedMessage): void => {
+    const question = deleteQuestion(message);
+    if (message.status === 'dead') discard(message, question);
+    else ask(question);
+  };
     <>
       <header class="screen-head">
         <h1>Messages</h1>
@@ -175,12 +183,7 @@ export function MessagesScreen() {
                         })
                       }
                     />
-                    <Action
-                      label="Delete"
-                      icon="delete"
-                      bare
-                      act={() => ask(deleteQuestion(message))}
-                    />
+                    <Action label="Delete" icon="delete" bare act={() => remove(message)} />
                   </>
                 )}
               </span>
@@ -189,7 +192,10 @@ export function MessagesScreen() {
         ]}
       />
       <SearchPager search={search} />
-      <Outcomes>{results}</Outcomes>
+      <Outcomes>
+        {results}
+        {discarded}
+      </Outcomes>
       {dialog}
       {replay && (
         <ReplayDialog asked={replay} leftOut={leftOut(query)} close={() => setReplay(undefined)} />

@@ -8,7 +8,7 @@ import { post, withQuery } from '../../api.js';
 import { Action, useMayOperate } from '../../parts/action.js';
 import { useQuestion } from '../../parts/dialog.js';
 import { Filters } from '../../parts/filters.js';
-import { MessageName, Outcome, Outcomes } from '../../parts/outcomes.js';
+import { Outcomes } from '../../parts/outcomes.js';
 import { Problem } from '../../parts/problem.js';
 import { SavedFilters } from '../../parts/saved-filters.js';
 import { Table } from '../../parts/table.js';
@@ -27,6 +27,7 @@ import {
   withLetter,
 } from './selection.js';
 import type { Selection } from './selection.js';
+import { useDiscards } from '../discards.js';
 import { deleteQuestion, useMessageColumns } from '../message-rows.js';
 import { SearchPager, emptyWords, pageSize, useSearch } from '../message-search.js';
 import { useRetryResults } from '../retry-results.js';
@@ -45,7 +46,6 @@ export function DeadLettersScreen() {
   const mayOperate = useMayOperate();
   const [selection, setSelection] = useState<Selection>(nothing);
   const [change, setChange] = useState<Change>();
-  const [discarded, setDiscarded] = useState<ListedMessage>();
   const { follow, results } = useRetryResults();
   const { ask, asking, dialog } = useQuestion(() => done());
   const filter: Record<string, string> = Object.fromEntries(
@@ -59,6 +59,7 @@ export function DeadLettersScreen() {
     { paused: next !== null || !isEmpty(selection) || change !== undefined || asking },
   );
   const { loading, refresh } = search;
+  const { discard, discarded } = useDiscards(ask, refresh);
   // a selection can have letters of several pages
   useEffect(() => setSelection(nothing), [new URLSearchParams(filter).toString()]);
   useEffect(() => setChange(undefined), [query]);
@@ -71,14 +72,6 @@ export function DeadLettersScreen() {
     await post(`messages/${message.messageId}/retry`, { destination: message.destination });
     follow(message);
     refresh();
-  };
-  const discard = (message: ListedMessage): void => {
-    const question = deleteQuestion(message);
-    const act = async (): Promise<void> => {
-      await question.act();
-      setDiscarded(message);
-    };
-    ask({ ...question, act });
   };
   const rows = search.messages ?? [];
   const columns = useMessageColumns(search.messages);
@@ -174,7 +167,12 @@ export function DeadLettersScreen() {
             cell: (message) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(message)} />
-                <Action label="Discard" icon="delete" bare act={() => discard(message)} />
+                <Action
+                  label="Discard"
+                  icon="delete"
+                  bare
+                  act={() => discard(message, deleteQuestion(message))}
+                />
               </span>
             ),
           },
@@ -183,39 +181,10 @@ export function DeadLettersScreen() {
       <SearchPager search={search} />
       <Outcomes>
         {results}
-        {discarded && (
-          <Discarded
-            key={keyOf(discarded)}
-            message={discarded}
-            restored={refresh}
-            close={() => setDiscarded(undefined)}
-          />
-        )}
+        {discarded}
       </Outcomes>
       {change && <JobDialog change={change} close={done} />}
       {dialog}
     </>
-  );
-}
-
-type DiscardedProps = { message: ListedMessage; restored: () => void; close: () => void };
-
-/** The letter that was just discarded, and a button that undoes it. */
-function Discarded({ message, restored, close }: DiscardedProps) {
-  const { messageId, destination } = message;
-  const [isRestored, setIsRestored] = useState(false);
-  const undo = async (): Promise<void> => {
-    await post(`messages/${messageId}/restore`, { destination });
-    setIsRestored(true);
-    restored();
-  };
-  return (
-    <Outcome label={isRestored ? 'Restored' : 'Discarded'} dismiss={close}>
-      <span role="status">
-        {isRestored ? 'Restored' : 'Discarded'} <MessageName message={message} />
-        {isRestored && ': it is a dead letter again'}.
-      </span>
-      {!isRestored && <Action label="Undo" icon="replay" act={undo} />}
-    </Outcome>
   );
 }

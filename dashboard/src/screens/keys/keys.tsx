@@ -6,13 +6,16 @@ import { post, withQuery } from '../../api.js';
 import { useLive } from '../../live.js';
 import { Action } from '../../parts/action.js';
 import { useQuestion } from '../../parts/dialog.js';
+import type { Question } from '../../parts/dialog.js';
 import { Filters } from '../../parts/filters.js';
+import { Outcomes } from '../../parts/outcomes.js';
 import { Pager } from '../../parts/pager.js';
 import { Problem } from '../../parts/problem.js';
 import { Table } from '../../parts/table.js';
 import { Time } from '../../parts/time.js';
 import { linkTo, usePlace } from '../../route.js';
 import { countUpTo } from '../../shown.js';
+import { useDiscards } from '../discards.js';
 
 export function KeysScreen() {
   const { query } = usePlace();
@@ -28,21 +31,21 @@ export function KeysScreen() {
     await unblock(blocked, 'retry');
     refresh();
   };
-  const askFor = (blocked: BlockedKey, action: 'skip' | 'discard'): void =>
-    ask({
-      title: action === 'skip' ? 'Skip this dead letter?' : 'Discard this dead letter?',
-      text: (
-        <p>
-          {action === 'skip'
-            ? 'It stays a dead letter, and the messages behind it are delivered without it.'
-            : 'It will not be delivered, but the messages behind it will. Its record is kept.'}{' '}
-          Key <b>{blocked.key}</b> at <b>{blocked.destination}</b>.
-        </p>
-      ),
-      button: action === 'skip' ? 'Skip' : 'Discard',
-      danger: true,
-      act: () => unblock(blocked, action),
-    });
+  const { discard, discarded } = useDiscards(ask, refresh);
+  const questionOf = (blocked: BlockedKey, action: 'skip' | 'discard'): Question => ({
+    title: action === 'skip' ? 'Skip this dead letter?' : 'Discard this dead letter?',
+    text: (
+      <p>
+        {action === 'skip'
+          ? 'It stays a dead letter, and the messages behind it are delivered without it.'
+          : 'It will not be delivered, but the messages behind it will. You can undo it until retention removes the message.'}{' '}
+        Key <b>{blocked.key}</b> at <b>{blocked.destination}</b>.
+      </p>
+    ),
+    button: action === 'skip' ? 'Skip' : 'Discard',
+    danger: true,
+    act: () => unblock(blocked, action),
+  });
   return (
     <>
       <header class="screen-head">
@@ -99,8 +102,18 @@ export function KeysScreen() {
             cell: (blocked) => (
               <span class="row-actions">
                 <Action label="Retry" icon="retry" bare act={() => retry(blocked)} />
-                <Action label="Skip" icon="skip" bare act={() => askFor(blocked, 'skip')} />
-                <Action label="Discard" icon="delete" bare act={() => askFor(blocked, 'discard')} />
+                <Action
+                  label="Skip"
+                  icon="skip"
+                  bare
+                  act={() => ask(questionOf(blocked, 'skip'))}
+                />
+                <Action
+                  label="Discard"
+                  icon="delete"
+                  bare
+                  act={() => discard(blocked, questionOf(blocked, 'discard'))}
+                />
               </span>
             ),
           },
@@ -111,6 +124,7 @@ export function KeysScreen() {
         A key is blocked while it waits at a destination behind a dead letter; to find the messages
         of any key, search for <code>key:…</code> in <a href={linkTo('messages')}>Messages</a>.
       </p>
+      <Outcomes>{discarded}</Outcomes>
       {dialog}
     </>
   );
