@@ -144,6 +144,7 @@ it('W5 the list of destinations is searched and filtered, and retries are made d
   await answer(page, 'Retry now');
   await expectNoDialog(page);
   expect((await other.claim()).ids).toHaveLength(2);
+  await page.getByText('2 deliveries made due.').waitFor();
   // nothing is left to retry: the buttons stay where they were
   await expect.poll(() => retry.getAttribute('aria-disabled'), polling).toBe('true');
   expect(await retry.getAttribute('title')).toBe('No delivery waits for a retry');

@@ -265,6 +265,8 @@ it('W5 "retry failed" makes the failed messages of the filtered destination due'
   await page.getByRole('button', { name: 'Retry failed' }).click();
   await answer(page, 'Retry now');
   await expectNoDialog(page);
+  const result = page.getByRole('region', { name: 'Retry failed' });
+  await result.getByText('3 deliveries made due.').waitFor();
   expect((await queue.claim()).ids).toHaveLength(3);
   expect((await other.claim()).ids).toEqual([]);
 });
@@ -282,6 +284,13 @@ it('W5 "retry failed" changes only messages that match all filters', async () =>
   await answer(page, 'Retry now');
   await expectNoDialog(page);
   expect((await queue.claim()).ids).toEqual([matching]);
+  const result = page.getByRole('region', { name: 'Retry failed' });
+  await result.getByText('1 delivery made due.').waitFor();
+  // also while it is processing
+  await result.getByRole('link').click();
+  await page.waitForURL(/failedTo=/);
+  await expectRows(page, 'Messages', 1);
+  await rowsOf(page, 'Messages').getByText('processing').waitFor();
 });
 
 it('W5 the arrow keys move between rows, and Enter opens one', async () => {

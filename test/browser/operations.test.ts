@@ -1,6 +1,6 @@
 // Blocked keys, destinations, relays, the database, the audit and the overview in a browser.
 
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 
 import { takeSample } from '../../src/listing/statistics.js';
 import {
@@ -300,6 +300,23 @@ it('W5 W7 W10 N14 the overview shows numbers, charts, firing alerts and the stat
   await page.waitForURL(/range=24h/);
   await page.reload();
   await page.locator('[aria-current=true]').getByText('24 h').waitFor();
+});
+
+it('W5 N13 the remedy of an alert says how many deliveries it made due', async () => {
+  const queue = await makeQueue(db);
+  await makeRetrying(queue, 2);
+  const limit = (of: object) =>
+    db.query(`SELECT ${db.quoted}.sync_alert_thresholds($1)`, [JSON.stringify(of)]);
+  await limit({ retrying: 0 });
+  onTestFinished(async () => {
+    await limit({});
+  });
+  const page = await show('overview');
+  await page.getByRole('button', { name: 'Retry now' }).first().click();
+  await answer(page, 'Retry now');
+  const result = page.getByRole('region', { name: 'Retry failed' });
+  await result.getByText(/^\d+ deliveries made due\.$/).waitFor();
+  expect((await queue.claim()).ids).toHaveLength(2);
 });
 
 it('N13 W7 the age of the oldest due message counts at a paused destination, and the tile says so', async () => {

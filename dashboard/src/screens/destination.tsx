@@ -5,6 +5,7 @@ import { useLive } from '../live.js';
 import { Action } from '../parts/action.js';
 import { useQuestion } from '../parts/dialog.js';
 import { Histogram } from '../parts/histogram.js';
+import { Outcomes } from '../parts/outcomes.js';
 import { Problem } from '../parts/problem.js';
 import { Dot } from '../parts/status.js';
 import { Ago } from '../parts/time.js';
@@ -22,12 +23,14 @@ import {
   sendTest,
 } from './destination-state.js';
 import { DestinationStatistics } from './destination-statistics.js';
-import { retryFailed } from './messages.js';
+import { retryQuestion } from './messages.js';
+import { useRetryFailed } from './retry-failed.js';
 
 export function DestinationScreen({ name }: { name: string }) {
   useTitle(name);
   const { data, error, refresh } = useLive<DestinationDetail>(destinationPath(name));
   const { ask, dialog } = useQuestion((done) => done && refresh());
+  const { retryFailed, madeDue } = useRetryFailed();
   const change = async (): Promise<void> => {
     if (data) await pauseOrResume(data);
     refresh();
@@ -64,7 +67,9 @@ export function DestinationScreen({ name }: { name: string }) {
                 label="Retry failed"
                 icon="retry"
                 unavailable={data.retrying > 0 ? undefined : 'No delivery waits for a retry'}
-                act={() => ask(retryFailed(new URLSearchParams({ destination: name })))}
+                act={() =>
+                  ask(retryQuestion(new URLSearchParams({ destination: name }), retryFailed))
+                }
               />
             </div>
           </header>
@@ -85,6 +90,7 @@ export function DestinationScreen({ name }: { name: string }) {
           </div>
         </>
       )}
+      <Outcomes>{madeDue}</Outcomes>
       {dialog}
     </>
   );

@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 
 import { listedStatuses } from '../../../src/listing/statuses.js';
 import type { ListedMessage } from '../answers.js';
-import { ApiError, post, withQuery } from '../api.js';
+import { ApiError, withQuery } from '../api.js';
 import { useHeld, usePause } from '../live.js';
 import { Action, useMayOperateAll } from '../parts/action.js';
 import { useQuestion } from '../parts/dialog.js';
@@ -24,6 +24,8 @@ import { useDiscards } from './discards.js';
 import { deleteQuestion, isOpen, retryNow, useMessageColumns } from './message-rows.js';
 import { SearchPager, emptyWords, pageSize, useSearch } from './message-search.js';
 import type { Search } from './message-search.js';
+import { useRetryFailed } from './retry-failed.js';
+import type { RetryFailed } from './retry-failed.js';
 import { useRetryResults } from './retry-results.js';
 import { ReplayDialog } from './replays/replay-dialog.js';
 import type { Asked } from './replays/replay-form.js';
@@ -106,21 +108,22 @@ export function MessagesScreen() {
   const shown = filtersIn(query);
   const asked = Object.fromEntries(shown.map(({ name }) => [name, query.get(name)]));
   const { follow, results } = useRetryResults();
+  const { retryFailed, madeDue } = useRetryFailed();
   const search = useSearch(withQuery('messages', { ...asked, limit: pageSize, next }), {
     everyMs: 2000,
     paused: next !== null || asking || replay !== undefined || payloadOf !== undefined,
     prepare: withTimes,
   });
   const { error, loading, refresh } = search;
-  const columns = useMessageColumns(search.messages);
-  const state = stateOf(search, next !== null, paused, held);
-  return (
   const { discard, discarded } = useDiscards(ask, refresh);
   const remove = (message: ListedMessage): void => {
     const question = deleteQuestion(message);
     if (message.status === 'dead') discard(message, question);
     else ask(question);
   };
+  const columns = useMessageColumns(search.messages);
+  const state = stateOf(search, next !== null, paused, held);
+  return (
     <>
       <header class="screen-head">
         <h1>Messages</h1>
@@ -138,7 +141,11 @@ export function MessagesScreen() {
           </a>
           {mayOperateAll && (
             <>
-              <Action label="Retry failed" icon="retry" act={() => ask(retryFailed(query))} />
+              <Action
+                label="Retry failed"
+                icon="retry"
+                act={() => ask(retryQuestion(query, retryFailed))}
+              />
               <Action label="Replay…" icon="replay" act={() => setReplay(askedBy(query))} />
             </>
           )}
@@ -194,6 +201,7 @@ export function MessagesScreen() {
       <SearchPager search={search} />
       <Outcomes>
         {results}
+        {madeDue}
         {discarded}
       </Outcomes>
       {dialog}
@@ -241,7 +249,8 @@ function leftOut(query: URLSearchParams): string[] {
     .map(({ label }) => label);
 }
 
-export function retryFailed(query: URLSearchParams): Question {
+/** Asks before it makes the failed deliveries that match the filters due. */
+export function retryQuestion(query: URLSearchParams, retryFailed: RetryFailed): Question {
   const { status: _, ...filter } = filtersOf(query);
   const { destination, ...others } = filter;
   return {
@@ -261,6 +270,6 @@ export function retryFailed(query: URLSearchParams): Question {
       </p>
     ),
     button: 'Retry now',
-    act: () => post('retrying/retry', filter),
+    act: () => retryFailed(filter),
   };
 }

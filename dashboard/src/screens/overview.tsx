@@ -8,6 +8,7 @@ import { useLive } from '../live.js';
 import { timeTops } from '../parts/chart.js';
 import { ChartGroupContext, useNewGroup } from '../parts/chart-group.js';
 import { LiveChart, LoadingTiles, wholeTops } from '../parts/live-chart.js';
+import { Outcomes } from '../parts/outcomes.js';
 import { Problem } from '../parts/problem.js';
 import { shownTime } from '../parts/time.js';
 import { goTo, linkTo, usePlace } from '../route.js';
@@ -15,6 +16,7 @@ import { count, milliseconds, rate, seconds } from '../shown.js';
 import { AlertsPanel } from './alerts/alerts-panel.js';
 import { DestinationsPanel, RelaysPanel } from './overview-panels.js';
 import { Tiles, outOf } from './overview-tiles.js';
+import { useRetryFailed } from './retry-failed.js';
 
 const ranges = [
   ['15m', 15, '15 min'],
@@ -71,6 +73,7 @@ export function OverviewScreen() {
     [chosen],
   );
   const group = useNewGroup(zoom);
+  const { retryFailed, madeDue } = useRetryFailed();
   // the numbers are always current, while charts of more than an hour need fewer updates
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const range = ranges.find(([name]) => name === chosen) ?? (now.data && usualRange(now.data));
@@ -121,7 +124,7 @@ export function OverviewScreen() {
         ) : (
           <Tiles now={now.data} range={data} />
         )}
-        <AlertsPanel alarms={now.data?.alarms ?? []} />
+        <AlertsPanel alarms={now.data?.alarms ?? []} retryFailed={retryFailed} />
         <ChartGroupContext.Provider value={group}>
           <div class="charts">
             <LiveChart
@@ -221,6 +224,7 @@ export function OverviewScreen() {
                   area: true,
                 },
               ]}
+      <Outcomes>{madeDue}</Outcomes>
             />
           </div>
         </ChartGroupContext.Provider>

@@ -5,17 +5,34 @@ import type { Alert } from '../../../../src/features/alerts/database.js';
 import { useLive } from '../../live.js';
 import { Action } from '../../parts/action.js';
 import { useQuestion } from '../../parts/dialog.js';
-import type { Question } from '../../parts/dialog.js';
 import { Problem, sentence } from '../../parts/problem.js';
 import { Dot } from '../../parts/status.js';
 import { withSeparators } from '../../shown.js';
 import { remedyOf, shownAlarms } from './remedies.js';
 import type { Alarm, Remedy, RemedyAction } from './remedies.js';
+import type { RetryFailed } from '../retry-failed.js';
 
 /** `alarms`: those of the health view, which are shown below the alerts. */
-export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
+export function AlertsPanel({
+  alarms,
+  retryFailed,
+}: {
+  alarms: readonly Alarm[];
+  retryFailed: RetryFailed;
+}) {
   const { data, error, refresh } = useLive<{ alerts: Alert[] }>('alerts', { everyMs: 5000 });
   const { ask, dialog } = useQuestion((done) => done && refresh());
+  const act = async ({ label, question, act: send }: RemedyAction): Promise<void> => {
+    if (question !== undefined)
+      return ask({
+        title: label,
+        text: <p>{question}</p>,
+        button: label,
+        act: () => send(retryFailed),
+      });
+    await send(retryFailed);
+    refresh();
+  };
   const firing = data?.alerts.filter((alert) => alert.firing) ?? [];
   const others = shownAlarms(alarms, firing);
   const calm = firing.length + others.length === 0;
@@ -44,7 +61,7 @@ export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
                 <div>
                   <p class="alert-sentence">{sentence(withSeparators(alert.sentence))}</p>
                   {remedy.hint !== undefined && <p class="muted">{remedy.hint}</p>}
-                  <Buttons remedy={remedy} ask={ask} done={refresh} />
+                  <Buttons remedy={remedy} act={act} />
                 </div>
               </li>
             );
@@ -54,7 +71,7 @@ export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
               <Dot kind="warn" />
               <div>
                 <p>{sentence(withSeparators(text))}</p>
-                <Buttons remedy={{ links }} ask={ask} done={refresh} />
+                <Buttons remedy={{ links }} act={act} />
               </div>
             </li>
           ))}
@@ -65,15 +82,9 @@ export function AlertsPanel({ alarms }: { alarms: readonly Alarm[] }) {
   );
 }
 
-type ButtonsProps = { remedy: Remedy; ask: (question: Question) => void; done: () => void };
+type ButtonsProps = { remedy: Remedy; act: (action: RemedyAction) => Promise<void> };
 
-function Buttons({ remedy: { links, action }, ask, done }: ButtonsProps) {
-  const act = async ({ label, question, act: send }: RemedyAction): Promise<void> => {
-    if (question !== undefined)
-      return ask({ title: label, text: <p>{question}</p>, button: label, act: send });
-    await send();
-    done();
-  };
+function Buttons({ remedy: { links, action }, act }: ButtonsProps) {
   return (
     <div class="alert-buttons">
       {action && <Action label={action.label} icon={action.icon} act={() => act(action)} />}

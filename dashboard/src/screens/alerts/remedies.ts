@@ -4,6 +4,7 @@
 import { post } from '../../api.js';
 import type { IconName } from '../../parts/icon.js';
 import { linkTo } from '../../route.js';
+import type { RetryFailed } from '../retry-failed.js';
 
 export type Remedy = {
   /** What to do, if it cannot be done on the page. */
@@ -17,7 +18,7 @@ export type RemedyAction = {
   icon: IconName;
   /** Asked before it is done, if it concerns many deliveries. */
   question?: string;
-  act: () => Promise<unknown>;
+  act: (retryFailed: RetryFailed) => Promise<unknown>;
 };
 
 const messages = (status: string) => (destination: string | null) => ({
@@ -40,7 +41,7 @@ const retryNow = (destination: string | null): RemedyAction => ({
   label: 'Retry now',
   icon: 'retry',
   question: `All deliveries that wait for a retry at ${destination ?? 'any destination'} become due now. Dead letters are not changed.`,
-  act: () => post('retrying/retry', destination === null ? {} : { destination }),
+  act: (retryFailed) => retryFailed(destination === null ? {} : { destination }),
 });
 
 /** By the name of the alert, for the destination that it affects most. */
