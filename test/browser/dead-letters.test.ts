@@ -159,6 +159,29 @@ it('W5 all that match are selected, and the result links to the messages', async
   expect(await queue.deadLetters()).toEqual([]);
 });
 
+it('W5 P13 the result of a job links to its part of the audit', async () => {
+  const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+  const page = await show(queue);
+  const all = async (action: 'Retry' | 'Discard'): Promise<void> => {
+    await page.getByRole('button', { name: `${action} all that match` }).click();
+    await confirm(page, action.toLowerCase(), `${action} them`);
+  };
+  await makeDead(queue, 1, 'no');
+  await all('Discard');
+  await makeDead(queue, 2, 'no');
+  await all('Retry');
+  await makeDead(other, 1, 'no');
+  await db.query(`SELECT ${db.quoted}.retry_dead_letters($1, actor => 'api:local')`, [other.name]);
+  const job = page.locator('.job', { hasText: 'retry' }).first();
+  await job.getByRole('link', { name: 'Show audit' }).click();
+  await expectRows(page, 'Actions', 1);
+  const row = rowsOf(page, 'Actions');
+  await row.getByText('retry dead letters').waitFor();
+  expect(await row.locator('[data-label="How many"]').textContent()).toBe('2');
+  const query = new URLSearchParams(page.url().split('?')[1]);
+  expect([...query.keys()]).toEqual(['action', 'actor', 'destination', 'from', 'to']);
+});
+
 it('W5 a discard is undone, on the screen of dead letters and on that of the message', async () => {
   const queue = await makeQueue(db);
   const [id = ''] = await makeDead(queue, 1, 'no');

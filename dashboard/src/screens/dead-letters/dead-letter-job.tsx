@@ -194,7 +194,7 @@ function JobLine({
             />
           )}
           {job.done > 0 && <ChangedLink job={job} />}
-          <a class="button small" href={linkTo('audit')}>
+          <a class="button small" href={auditOf(job)}>
             Show audit
           </a>
         </span>
@@ -213,10 +213,9 @@ function JobLine({
  * made. Other messages can match too, so the link says what it shows.
  */
 function ChangedLink({ job: { action, filter, deadBefore } }: { job: Job }) {
-  const { ids = [], destinations = [], causes = [], topic, tenantId } = filter;
+  const { ids = [], causes = [], topic, tenantId } = filter;
   const [only] = ids;
-  const places = new Set(destinations);
-  const destination = filter.destination ?? (places.size === 1 ? destinations[0] : undefined);
+  const destination = destinationOf(filter);
   const codes = new Set(causes.map(codeOf));
   const errorCode = filter.errorCode ?? (codes.size === 1 ? [...codes][0] : undefined);
   const [words, href] =
@@ -239,6 +238,23 @@ function ChangedLink({ job: { action, filter, deadBefore } }: { job: Job }) {
       {words}
     </a>
   );
+}
+
+/** The only destination of a job. */
+function destinationOf({ destination, destinations = [] }: Job['filter']): string | undefined {
+  return destination ?? (new Set(destinations).size === 1 ? destinations[0] : undefined);
+}
+
+/** Links to the audit of what a job did. */
+function auditOf({ action, actor, filter, startedAt, endedAt }: Job): string {
+  return linkTo('audit', {
+    action: `${action}_dead_letters`,
+    actor,
+    destination: destinationOf(filter),
+    from: startedAt,
+    // the filter is exclusive, and a batch can end shortly after its job was stopped
+    to: endedAt && new Date(Date.parse(endedAt) + 1000).toISOString(),
+  });
 }
 
 function wordsOf(action: Job['action'], errorCode: string | undefined): string {
