@@ -111,13 +111,7 @@ export function OverviewScreen() {
           ))}
         </nav>
       </header>
-      <Problem
-        error={error ?? now.error}
-        again={() => {
-          refresh();
-          now.refresh();
-        }}
-      />
+      <Problem error={error ?? now.error} again={refresh} />
       <div class="overview">
         {now.loading || (loading && data === undefined) ? (
           <LoadingTiles count={12} />
@@ -224,13 +218,13 @@ export function OverviewScreen() {
                   area: true,
                 },
               ]}
-      <Outcomes>{madeDue}</Outcomes>
             />
           </div>
         </ChartGroupContext.Provider>
         <DestinationsPanel />
         <RelaysPanel />
       </div>
+      <Outcomes>{madeDue}</Outcomes>
     </>
   );
 }

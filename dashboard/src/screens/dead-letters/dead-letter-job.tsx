@@ -271,7 +271,7 @@ const recentMs = 3_600_000;
 const mostRecent = 3;
 
 /** Jobs that have not ended, of all users and servers, and the last ones that ended within an hour. */
-export function JobsPanel({ changed }: { changed: () => void }) {
+export function JobsPanel() {
   const { data, refresh } = useLive<{ jobs: Job[] }>('dead-letters/jobs', { everyMs: 3000 });
   const jobs = data?.jobs ?? [];
   const recent = jobs.filter(
@@ -281,17 +281,13 @@ export function JobsPanel({ changed }: { changed: () => void }) {
   const results = recent.slice(0, mostRecent).filter(({ id }) => !dismissed.has(id));
   const shown = [...jobs.filter(isUnfinished), ...results];
   if (shown.length === 0) return null;
-  const refreshAll = (): void => {
-    refresh();
-    changed();
-  };
   return (
     <section class="panel jobs" aria-label="Jobs">
       {shown.map((job) => (
         <JobLine
           key={job.id}
           job={job}
-          changed={refreshAll}
+          changed={refresh}
           about={<JobSubject job={job} />}
           dismiss={() => dismiss(job.id)}
         />

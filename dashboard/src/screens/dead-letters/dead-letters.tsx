@@ -93,7 +93,7 @@ export function DeadLettersScreen() {
           />
         </span>
       </header>
-      <JobsPanel changed={refresh} />
+      <JobsPanel />
       <GroupsTable
         filter={others}
         shown={cause ?? null}

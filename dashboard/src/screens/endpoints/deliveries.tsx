@@ -126,7 +126,6 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
           id={opened}
           part={query.get('part') === 'request' ? 'request' : 'responses'}
           show={(part) => goTo(here({ part: part === 'request' ? part : null }))}
-          changed={refresh}
           close={() => goTo(here({ delivery: null, part: null }))}
         />
       )}

@@ -22,18 +22,13 @@ type DialogProps = {
   id: string;
   part: DeliveryPart;
   show: (part: DeliveryPart) => void;
-  changed: () => void;
   close: () => void;
 };
 
-export function DeliveryDialog({ endpoint, id, part, show, changed, close }: DialogProps) {
+export function DeliveryDialog({ endpoint, id, part, show, close }: DialogProps) {
   const path = pathOf(endpoint.name, `/messages/${encodeURIComponent(id)}`);
   const { data, error, refresh } = useLive<DeliveryDetail>(path, { everyMs: 1000, always: true });
-  const { ask, dialog } = useQuestion((done) => {
-    if (!done) return;
-    refresh();
-    changed();
-  });
+  const { ask, dialog } = useQuestion((done) => done && refresh());
   const resend = ({ topic }: DeliveryDetail): void =>
     ask(resendQuestion({ id, topic, to: endpoint.url }, () => post(`${path}/resend`)));
   return (
