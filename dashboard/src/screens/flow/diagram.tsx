@@ -137,7 +137,7 @@ function DiagramNode({
       <rect x={x + 1} y={y + 3} width={nodeWidth - 2} height={rowHeight - 6} rx="5" />
       <text x={x + 10} y={y + rowHeight / 2 + 4}>
         {shown}
-      </text>
+      </text>{' '}
       <text class="flow-rate" x={x + nodeWidth - 10} y={y + rowHeight / 2 + 4} text-anchor="end">
         {rate(perSecond)}/s
       </text>
