@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 
 import { chromium } from 'playwright-core';
+import type { Page } from 'playwright-core';
 
 import { findChromium } from '../../test/support/chromium.js';
 import { median } from '../harness/rounds.js';
@@ -14,13 +15,18 @@ export type FirstPaint = {
   bytes: number;
 };
 
-/** Read in the browser: when it first showed something, and the bytes of the files of the page, without the answers of the API. */
-const reading = `({
-  paintMs: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN,
-  bytes: [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
-    .filter(({ name }) => !name.includes('/api/'))
-    .reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0),
-})`;
+/** The bound of the compressed files. */
+export const mostKilobytes = 150;
+
+const paintReading = `performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN`;
+
+/** The compressed bytes of all files that this page has loaded, without the answers of the API. */
+export async function loadedBytes(page: Page): Promise<number> {
+  return page.evaluate<number>(`
+    [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+      .filter(({ name }) => !name.includes('/api/'))
+      .reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)`);
+}
 
 /** Null if the machine has no Chromium, or the page is not built. */
 export async function firstPaint(url: string, loads: number): Promise<FirstPaint | null> {
@@ -40,7 +46,10 @@ export async function firstPaint(url: string, loads: number): Promise<FirstPaint
       await page.waitForFunction(
         `performance.getEntriesByName('first-contentful-paint').length > 0`,
       );
-      found.push(await page.evaluate<FirstPaint>(reading));
+      found.push({
+        paintMs: await page.evaluate<number>(paintReading),
+        bytes: await loadedBytes(page),
+      });
       await page.close();
     }
     return {

@@ -1,5 +1,5 @@
 // Rules for every screen: no policy violation and no error (see support/browser.ts), no screen is wider than a phone,
-// each is accessible in both themes, and the chosen theme is used.
+// each is accessible in both themes, and the chosen theme is used. The page loads few bytes.
 
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 
+import { loadedBytes, mostKilobytes } from '../../bench/page/first-paint.js';
 import { expectLoaded, testBrowser } from '../support/browser.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
@@ -128,4 +129,14 @@ it('W5 the page works behind a proxy with a path prefix, including changes', asy
   await page.getByRole('button', { name: 'Retry now' }).click();
   await page.getByText('refused for good').waitFor({ state: 'detached' });
   expect(await queue.status(id)).toMatchObject({ status: 'pending' });
+});
+
+it('W5 the first screen loads at most 150 kB of compressed files', async () => {
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(url);
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  const kilobytes = (await loadedBytes(page)) / 1000;
+  // without the scripts it is less than this
+  expect(kilobytes).toBeGreaterThan(20);
+  expect(kilobytes).toBeLessThan(mostKilobytes);
 });
