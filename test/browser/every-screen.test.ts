@@ -1,5 +1,5 @@
 // Rules for every screen: no policy violation and no error (see support/browser.ts), no screen is wider than a phone,
-// each is accessible in both themes, and the chosen theme is used. The page loads few bytes.
+// each is accessible in both themes, and the chosen theme is used. The page loads few bytes, and works under a path.
 
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
@@ -9,7 +9,7 @@ import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 
 import { loadedBytes, mostKilobytes } from '../../bench/page/first-paint.js';
-import { expectLoaded, testBrowser } from '../support/browser.js';
+import { expectLoaded, expectRows, rowsOf, testBrowser } from '../support/browser.js';
 import { makeDead } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
@@ -129,6 +129,42 @@ it('W5 the page works behind a proxy with a path prefix, including changes', asy
   await page.getByRole('button', { name: 'Retry now' }).click();
   await page.getByText('refused for good').waitFor({ state: 'detached' });
   expect(await queue.status(id)).toMatchObject({ status: 'pending' });
+});
+
+it('W5 P13 the page works under a base path that no proxy strips: login, live data and links', async () => {
+  const queue = await makeQueue(db);
+  await queue.enqueue(1);
+  const server = await serveDatabase(db, { basePath: '/waybill' });
+  const page = await browser.open('about:blank', { expected: /401/ });
+  // the server answers requests without the base path too, but a proxy would send them elsewhere
+  const outside: string[] = [];
+  page.on('request', (asked) => {
+    const { pathname } = new URL(asked.url());
+    if (!pathname.startsWith('/waybill/')) outside.push(pathname);
+  });
+  await page.goto(`${server.url}/waybill/#/messages?topic=${queue.topic}`);
+  await page.getByLabel('Token').fill(await server.token('operate'));
+  await page.keyboard.press('Enter');
+  await expectRows(page, 'Messages', 1);
+  const [id = ''] = await queue.enqueue(1);
+  await expectRows(page, 'Messages', 2);
+  await rowsOf(page, 'Messages').locator(`a[href$="${id}"]`).click();
+  await page.locator('.journey li').first().waitFor();
+  expect(page.url()).toBe(`${server.url}/waybill/#/messages/${id}`);
+  await page.reload();
+  await page.locator('.journey li').first().waitFor();
+  for (const name of ['Overview', 'Reports']) {
+    await page.getByRole('navigation', { name: 'Screens' }).getByRole('link', { name }).click();
+    await page.getByRole('heading', { name, exact: true }).waitFor();
+    await expectLoaded(page);
+    const links = await page
+      .locator('a')
+      .evaluateAll((all) => all.map((link) => new URL((link as HTMLAnchorElement).href).pathname));
+    expect(links.filter((path) => !path.startsWith('/waybill/'))).toEqual([]);
+  }
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  expect(outside).toEqual([]);
 });
 
 it('W5 the first screen loads at most 150 kB of compressed files', async () => {
