@@ -49,7 +49,7 @@ async function loaded(
   size: Size,
   { keep }: BenchOptions,
 ): Promise<{ database: BenchDatabase; loadSeconds: number }> {
-  const mark = `loaded with reports: ${size.messages} messages of ${size.days} days, ${size.destinations} destinations`;
+  const mark = `loaded with reports and dedupe keys: ${size.messages} messages of ${size.days} days, ${size.destinations} destinations`;
   const kept = keep === undefined ? null : await server.findDatabase('page_1');
   if (kept !== null) {
     const found = await ask<string | null>(
@@ -117,6 +117,7 @@ function report(figures: readonly Figure[], facts: Facts) {
   );
   printSettings('Searches for messages that exist', {
     searches: finding.searches,
+    parameters: finding.parameters,
     missed: finding.missed,
     mostRequests: finding.mostRequests,
     longestSearch: finding.longestSearch,

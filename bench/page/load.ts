@@ -156,6 +156,7 @@ function chunkOf(size: Size, first: number, last: number): string {
       SELECT n, now() - ${days} * interval '1 day' * (1 - n / ${messages}.0::float8) - interval '1 second' AS at,
              md5(n::text) AS digest, ${chance(2)} AS fate, ${chance(3)} < 0.3 AS keyed,
              1 + floor(${keysOf(size)} * ${chance(4)} ^ 2)::bigint AS key_id,
+             CASE WHEN n % 5 = 0 THEN 'request-' || n END AS dedupe_key,
              ${pick(topics, 5, 3)} AS topic, floor(${common.tenants} * ${chance(6)} ^ 4)::int AS tenant,
              1 + (hashint8extended(n, 7) & 7) AS other, ${pick(codes, 8, 3)} AS code
         FROM generate_series(${first}::bigint, ${last - 1}::bigint) n),
@@ -169,10 +170,10 @@ function chunkOf(size: Size, first: number, last: number): string {
              CASE WHEN keyed THEN 'tenant-' || key_id % ${common.tenants} WHEN fate < 0.9 THEN 'tenant-' || tenant END AS tenant_id
         FROM numbered),
     messages AS (
-      INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, key_id, sequence, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, headers, payload)
+      INSERT INTO outbox.messages (bytes, id, created_at, transaction_id, key_id, sequence, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, headers, payload)
       SELECT 250, id, at, pg_current_xact_id(), CASE WHEN keyed THEN key_id END, CASE WHEN keyed THEN n END,
              namespace, topic, tenant_id,
-             CASE WHEN keyed THEN 'customer-' || key_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
+             CASE WHEN keyed THEN 'customer-' || key_id END, dedupe_key, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
              CASE WHEN other < 5 THEN (hashint8extended(n, 9) & 1048575)::text END,
              CASE WHEN other < 5 THEN jsonb_build_object('traceparent', '00-' || digest || '-' || left(digest, 16) || '-01') END,
              jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
@@ -193,11 +194,14 @@ function chunkOf(size: Size, first: number, last: number): string {
         FROM made WHERE place = 'delivered' AND other = 1),
     dead AS (
       INSERT INTO outbox.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code, remote_code, error_message, created_at,
-             key_id, sequence, bytes, namespace, topic, tenant_id, key, aggregate_type, aggregate_id, payload)
+             key_id, sequence, bytes, namespace, topic, tenant_id, key, dedupe_key, aggregate_type, aggregate_id, payload)
       SELECT id, destination_id, at + fate * interval '2 s', 2, 2, 'rejected', code, '422', 'refused for good', at, CASE WHEN keyed THEN key_id END,
-             CASE WHEN keyed THEN n END, 300, namespace, topic, tenant_id, CASE WHEN keyed THEN 'customer-' || key_id END, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
+             CASE WHEN keyed THEN n END, 300, namespace, topic, tenant_id, CASE WHEN keyed THEN 'customer-' || key_id END, dedupe_key, CASE WHEN other < 5 THEN split_part(topic, '.', 1) END,
              CASE WHEN other < 5 THEN (hashint8extended(n, 9) & 1048575)::text END, jsonb_build_object('n', n, 'total', n % 100000, 'text', repeat(digest, 6))
         FROM made WHERE place = 'dead'),
+    dedupe_keys AS (
+      INSERT INTO outbox.dedupe_keys (message_id, sequence, namespace, topic, dedupe_key, tenant_id)
+      SELECT id, CASE WHEN keyed THEN n END, namespace, topic, dedupe_key, coalesce(tenant_id, '') FROM made WHERE dedupe_key IS NOT NULL),
     unrouted AS (INSERT INTO outbox.unrouted_messages SELECT id FROM made WHERE place = 'unrouted')
     INSERT INTO outbox.deliveries (message_id, destination_id, available_at, key_id, sequence, claim_no, tries, delay_ms, bytes, namespace, tenant_id)
     SELECT id, destination_id, now() + CASE WHEN failed_before THEN fate * interval '1 hour' ELSE interval '0' END, CASE WHEN keyed THEN key_id END,
