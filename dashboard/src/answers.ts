@@ -5,10 +5,8 @@ import type { MessageDetail, Attempt as AttemptRow } from '../../src/listing/mes
 import type { ListedMessage as ListedRow } from '../../src/listing/message-list.js';
 import type { DestinationDetail as DetailRow } from '../../src/listing/destination-detail.js';
 import type { DestinationReport, HealthMetric, RelayReport } from '../../src/listing/reports.js';
-import type {
-  DestinationStatistics,
-  Overview as OverviewRows,
-} from '../../src/listing/statistics.js';
+import type { DestinationStatistics } from '../../src/listing/destination-statistics.js';
+import type { Overview as OverviewRows } from '../../src/listing/statistics.js';
 import type { TailEvent as TailRow, TailWindow } from '../../src/listing/tail-events.js';
 import type { StorageReport } from '../../src/listing/storage-report.js';
 import type { Access } from '../../src/features/tokens/database.js';

@@ -17,7 +17,7 @@ import { testDatabase } from '../support/postgres.js';
 import { attemptsOf, untilEnded } from '../support/relay.js';
 import { settle } from '../support/settling.js';
 import { waitFor } from '../support/wait.js';
-import { readDestinationStatistics } from '../../src/listing/statistics.js';
+import { readDestinationStatistics } from '../../src/listing/destination-statistics.js';
 import { openDatabase } from '../support/relay.js';
 
 const db = testDatabase();

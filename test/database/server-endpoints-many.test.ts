@@ -19,7 +19,7 @@ import { groupDeadLetters } from '../../src/features/dead-letters/database.js';
 import { lanes, lanesOfKey, queue, retrying } from '../../src/listing/message-ranges.js';
 import { chooseStart } from '../../src/listing/message-starts.js';
 import { readHealth } from '../../src/listing/reports.js';
-import { readDestinationStatistics } from '../../src/listing/statistics.js';
+import { readDestinationStatistics } from '../../src/listing/destination-statistics.js';
 import type { Database } from '../../src/database/connection.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';

@@ -13,7 +13,7 @@ import { createTenantTokens } from '../../src/features/tokens/tenant-tokens.js';
 import type { NewTenantToken } from '../../src/features/tokens/tenant-tokens.js';
 import { retryDeliveriesNow } from '../../src/listing/deliveries.js';
 import { listMessages } from '../../src/listing/message-list.js';
-import { readDestinationStatistics } from '../../src/listing/statistics.js';
+import { readDestinationStatistics } from '../../src/listing/destination-statistics.js';
 import { describedRoutes } from '../support/api-routes.js';
 import { addEndpoint, setKey, testKey } from '../support/endpoints.js';
 import { as } from '../support/logins.js';

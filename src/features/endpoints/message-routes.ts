@@ -7,7 +7,7 @@ import { listMessages } from '../../listing/message-list.js';
 import type { ListedMessage } from '../../listing/message-list.js';
 import { listedStatuses } from '../../listing/statuses.js';
 import type { MessageFilter } from '../../listing/message-ranges.js';
-import { readDestinationStatistics } from '../../listing/statistics.js';
+import { readDestinationStatistics } from '../../listing/destination-statistics.js';
 import type { Background } from '../../server/background.js';
 import type { ServerOptions } from '../../server/options.js';
 import { HttpProblem, text, time, uuid, wholeNumber, word } from '../../server/route.js';
@@ -223,7 +223,7 @@ export function endpointMessageRoutes(
       summary:
         'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
       returns:
-        '`points` of `stepSeconds`, each at the end of its time; the totals, and `deliveryRate` and `successRate` (null if there were none)',
+        '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals up to now, and `deliveryRate` and `successRate` (null if there were none)',
       errors: unknown,
       parameters: {
         name,

@@ -5,7 +5,7 @@ import { findDestination } from '../../database/definitions.js';
 import { readDestination } from '../../listing/destination-detail.js';
 import { destinationOrders, listDestinations } from '../../listing/destination-list.js';
 import type { DestinationFilter } from '../../listing/destination-list.js';
-import { readDestinationStatistics } from '../../listing/statistics.js';
+import { readDestinationStatistics } from '../../listing/destination-statistics.js';
 import { text, wholeNumber, word } from '../route.js';
 import type { Route } from '../route.js';
 
@@ -83,7 +83,7 @@ export const destinationRoutes: readonly Route[] = [
     summary:
       'Counts of a destination in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
     returns:
-      '`points` of `stepSeconds`, each at the end of its time; the totals, and `deliveryRate` and `successRate` (null if there were none)',
+      '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals up to now, and `deliveryRate` and `successRate` (null if there were none)',
     errors,
     parameters: {
       name,

@@ -1,8 +1,9 @@
 // HTTP routes of operations: destinations, relays, the database, health.
 
 import { sendTest, setPaused } from '../../database/definitions.js';
+import { chartRange } from '../../listing/chart-bounds.js';
 import { readHealth, readRelays } from '../../listing/reports.js';
-import { overviewRange, readOverview } from '../../listing/statistics.js';
+import { readOverview } from '../../listing/statistics.js';
 import { readStorage } from '../../listing/storage-report.js';
 import { text, time, wholeNumber } from '../route.js';
 import type { Route, RouteRequest } from '../route.js';
@@ -29,7 +30,7 @@ export const operationRoutes: readonly Route[] = [
     },
     async answer({ database, source, values, shared }) {
       const { minutes = 60, from, to } = values as { minutes?: number; from?: Date; to?: Date };
-      const range = overviewRange(from, to);
+      const range = chartRange(from, to);
       const [overview, health] = await Promise.all([
         // a time that a user has chosen is not shared: every one would stay in the cache
         range === undefined

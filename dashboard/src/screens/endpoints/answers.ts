@@ -6,7 +6,7 @@ import type {
   EndpointMessageDetail,
 } from '../../../../src/features/endpoints/endpoint-message.js';
 import type { OfferedEvent } from '../../../../src/features/endpoints/offered-events.js';
-import type { DestinationStatistics } from '../../../../src/listing/statistics.js';
+import type { DestinationStatistics } from '../../../../src/listing/destination-statistics.js';
 import type { Sent } from '../../answers.js';
 
 export type Endpoint = Sent<ListedEndpoint>;
