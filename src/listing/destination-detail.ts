@@ -43,6 +43,8 @@ export type DestinationDetail = DestinationReport & {
   routes: DestinationRoute[];
   /** The first failed try since the last success, to ten seconds (older ones: to ten minutes); null if the last tries succeeded. */
   failingSince: Date | null;
+  /** The oldest slice of its statistics; null if there is none. */
+  countedSince: Date | null;
   /** The last failed try of the sample; without one, the newest dead letter. */
   lastError: LastError | null;
   /** A sample of the last tries, of at most `hours` and 1,000 tries. `from`: when the oldest ended; null without tries. */
@@ -65,10 +67,10 @@ export async function readDestination(
 ): Promise<DestinationDetail | null> {
   const [report] = await readDestinations(database, [name]);
   if (report === undefined) return null;
-  const [settings, routes, failingSince, tries, letter] = await Promise.all([
+  const [settings, routes, since, tries, letter] = await Promise.all([
     readSettings(database, name),
     readRoutes(database, name),
-    readFailingSince(database, name),
+    readSince(database, name),
     readTries(database, name),
     readLastLetter(database, name),
   ]);
@@ -78,7 +80,7 @@ export async function readDestination(
     ...report,
     settings,
     routes,
-    failingSince,
+    ...since,
     lastError: newest ?? letter ?? null,
     sample: {
       hours: sampledHours,
@@ -119,20 +121,23 @@ async function readRoutes(database: Database, name: string): Promise<Destination
   );
 }
 
+type Since = Pick<DestinationDetail, 'failingSince' | 'countedSince'>;
+
 /** From the slices of the statistics, which are kept for 31 days. */
-async function readFailingSince(database: Database, name: string): Promise<Date | null> {
+async function readSince(database: Database, name: string): Promise<Since> {
   const { schema } = database;
-  const [row] = await database.query<{ since: Date | null }>(
+  const [row] = await database.query<Since>(
     'read statistics of a destination',
     `SELECT (SELECT s.slice FROM ${schema}.statistics s
               WHERE s.destination_id = t.id AND s.retried + s.died > 0 AND s.slice > coalesce(
                 (SELECT g.slice FROM ${schema}.statistics g WHERE g.destination_id = t.id AND g.delivered > 0
                   ORDER BY g.slice DESC LIMIT 1), '-infinity')
-              ORDER BY s.slice LIMIT 1) AS since
+              ORDER BY s.slice LIMIT 1) AS "failingSince",
+            (SELECT s.slice FROM ${schema}.statistics s WHERE s.destination_id = t.id ORDER BY s.slice LIMIT 1) AS "countedSince"
        FROM ${schema}.destinations t WHERE t.name = $1`,
     [name],
   );
-  return row?.since ?? null;
+  return row ?? { failingSince: null, countedSince: null };
 }
 
 type Try = {

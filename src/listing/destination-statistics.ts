@@ -1,8 +1,9 @@
 // Statistics of one destination: its counts over time for its chart, and its totals.
 
 import type { Database } from '../database/connection.js';
+import { findDestination } from '../database/definitions.js';
 import { readBounds } from './chart-bounds.js';
-import type { ChartBounds } from './chart-bounds.js';
+import type { ChartBounds, ChartRange } from './chart-bounds.js';
 import type { Counts } from './statistics.js';
 
 export type DestinationStatistics = Counts & {
@@ -16,33 +17,69 @@ export type DestinationStatistics = Counts & {
 };
 
 /**
- * Points of equal length, the last one up to the last complete slice: it would be too low with the slice that is
- * running. The totals are those up to now.
+ * Points of equal length over the last minutes, or between two moments. The last one ends with the last complete slice:
+ * with the slice that is running, it would be too low. The totals of the last minutes are those up to now.
  */
 export async function readDestinationStatistics(
   database: Database,
   destination: string,
-  minutes: number,
+  given: number | ChartRange,
   givenPoints?: number,
 ): Promise<DestinationStatistics> {
+  const bounds = await readBounds(database, given, givenPoints);
+  const { stepSeconds } = bounds;
+  if (typeof given === 'number') {
+    const [totals, points] = await Promise.all([
+      readTotals(database, destination, given),
+      readPoints(database, destination, bounds),
+    ]);
+    return { ...totals, stepSeconds, points };
+  }
+  // throws if the destination is unknown
+  await findDestination(database, destination);
+  const points = await readPoints(database, destination, bounds);
+  return { ...totalsOf(points), stepSeconds, points };
+}
+
+type Totals = Omit<DestinationStatistics, 'stepSeconds' | 'points'>;
+
+async function readTotals(
+  database: Database,
+  destination: string,
+  minutes: number,
+): Promise<Totals> {
   const { schema } = database;
-  const bounds = await readBounds(database, minutes, givenPoints);
-  const [totals, points] = await Promise.all([
-    database.query<Omit<DestinationStatistics, 'stepSeconds' | 'points'>>(
-      'read statistics of a destination',
-      `SELECT r.delivered::float8 AS delivered, r.retried::float8 AS retried, r.died::float8 AS died, e.expired::float8 AS expired,
-              (r.retried + r.died)::float8 AS failed, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate"
-         FROM ${schema}.delivery_rates($1 * interval '1 minute', $2) r,
-              (SELECT coalesce(sum(s.expired), 0) AS expired FROM ${schema}.statistics s
-                WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $2)
-                  AND s.slice >= statement_timestamp() - $1 * interval '1 minute') e`,
-      [minutes, destination],
-    ),
-    readPoints(database, destination, bounds),
-  ]);
-  const [found] = totals;
+  const [found] = await database.query<Totals>(
+    'read statistics of a destination',
+    `SELECT r.delivered::float8 AS delivered, r.retried::float8 AS retried, r.died::float8 AS died, e.expired::float8 AS expired,
+            (r.retried + r.died)::float8 AS failed, r.delivery_rate::float8 AS "deliveryRate", r.success_rate::float8 AS "successRate"
+       FROM ${schema}.delivery_rates($1 * interval '1 minute', $2) r,
+            (SELECT coalesce(sum(s.expired), 0) AS expired FROM ${schema}.statistics s
+              WHERE s.destination_id = (SELECT d.id FROM ${schema}.destinations d WHERE d.name = $2)
+                AND s.slice >= statement_timestamp() - $1 * interval '1 minute') e`,
+    [minutes, destination],
+  );
   if (found === undefined) throw new Error('delivery_rates answered nothing');
-  return { ...found, stepSeconds: bounds.stepSeconds, points };
+  return found;
+}
+
+/** The totals of the points, with the rates as delivery_rates computes those of the present. */
+function totalsOf(points: DestinationStatistics['points']): Totals {
+  const sum = (name: 'delivered' | 'failed' | 'died' | 'expired'): number =>
+    points.reduce((total, point) => total + point[name], 0);
+  const [delivered, failed, died] = [sum('delivered'), sum('failed'), sum('died')];
+  // truncated, so that one of a million that died does not look like none
+  const share = (all: number): number | null =>
+    all === 0 ? null : Math.trunc((delivered / all) * 1e6) / 1e6;
+  return {
+    delivered,
+    retried: failed - died,
+    died,
+    expired: sum('expired'),
+    failed,
+    deliveryRate: share(delivered + died),
+    successRate: share(delivered + failed),
+  };
 }
 
 function readPoints(

@@ -1,13 +1,17 @@
-// Charts of the overview in a browser: the shared moment, the zoom, and the messages behind a point.
+// Charts of the overview, of a destination and of an endpoint in a browser: the shared moment, the range and the zoom in
+// the address, and the messages behind a point.
 
 import type { Locator, Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 
 import { expectRows, polling, rowsOf, testBrowser } from '../support/browser.js';
 import { addRoute } from '../support/destinations.js';
+import { addEndpoint } from '../support/endpoints.js';
 import { makeDead, makeRetrying } from '../support/letters.js';
 import { makeQueue } from '../support/outbox.js';
+import type { Queue } from '../support/outbox.js';
 import { testDatabase } from '../support/postgres.js';
+import { sendOne } from '../support/relay.js';
 import { serveDatabase } from '../support/server.js';
 import { settleDelivered } from '../support/settling.js';
 import { accessibilityProblems } from './accessibility.js';
@@ -167,4 +171,103 @@ it('W5 a click or Enter opens the messages that failed or died behind a point', 
     queryOf(page).get('failedFrom'),
   ]);
   await expectRows(page, 'Messages', 1);
+});
+
+/** The screen of a destination with statistics: six deliveries in each slice, and failed tries in the last 5 minutes. */
+async function openDestination(queue: Queue, slices: number): Promise<Page> {
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') - n * interval '10 seconds', $1, 6, (n < 30)::int, 0
+       FROM generate_series(0, $2) n`,
+    [queue.id, slices],
+  );
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/destinations/${queue.name}`);
+  await plotOf(page, 'Deliveries').waitFor();
+  return page;
+}
+
+async function currentRange(page: Page): Promise<string | null> {
+  return page.getByLabel('Time range').locator('[aria-current]').textContent();
+}
+
+async function pointsOf(page: Page, title: string): Promise<number> {
+  return Number(await plotOf(page, title).getAttribute('aria-valuemax')) + 1;
+}
+
+it('W5 the chart of a destination begins with a range that fits its data', async () => {
+  const fresh = await openDestination(await makeQueue(db), 60);
+  expect(await currentRange(fresh)).toBe('15 min');
+  expect(await pointsOf(fresh, 'Deliveries')).toBe(90);
+  const older = await openDestination(await makeQueue(db), 120);
+  expect(await currentRange(older)).toBe('1 h');
+});
+
+it('W5 the range and the zoom of a destination are in the address, and Back zooms out', async () => {
+  const page = await openDestination(await makeQueue(db), 120);
+  await page.getByRole('link', { name: '15 min' }).click();
+  await expect.poll(() => pointsOf(page, 'Deliveries'), polling).toBe(90);
+  expect(queryOf(page).get('range')).toBe('15m');
+  const box = await boxOf(plotOf(page, 'Deliveries'));
+  await page.mouse.move(box.x + box.width * 0.4, box.middle);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.6, box.middle, { steps: 3 });
+  await page.mouse.up();
+  await page.getByRole('link', { name: 'Zoom out' }).waitFor();
+  const query = queryOf(page);
+  const ms = Date.parse(query.get('to') ?? '') - Date.parse(query.get('from') ?? '');
+  expect(ms).toBeGreaterThanOrEqual(170_000);
+  expect(ms).toBeLessThanOrEqual(210_000);
+  await expect.poll(() => pointsOf(page, 'Deliveries'), polling).toBe(Math.round(ms / 10_000));
+  // the totals are those of the zoomed time
+  const delivered = (6 * ms) / 10_000;
+  await page.getByText(`In this time: ${delivered} delivered`).waitFor();
+  await page.reload();
+  await page.getByRole('link', { name: 'Zoom out' }).waitFor();
+  expect(await accessibilityProblems(page)).toEqual([]);
+  await page.goBack();
+  await page.getByRole('link', { name: 'Zoom out' }).waitFor({ state: 'detached' });
+  expect(await currentRange(page)).toBe('15 min');
+  await page.goBack();
+  await expect.poll(() => currentRange(page), polling).toBe('1 h');
+});
+
+it('W5 a click in the chart of a destination opens what failed, or without failures what was created', async () => {
+  const queue = await makeQueue(db);
+  const page = await openDestination(queue, 120);
+  await page.getByRole('link', { name: '15 min' }).click();
+  await expect.poll(() => pointsOf(page, 'Deliveries'), polling).toBe(90);
+  for (const [part, names] of [
+    [0.9, ['destination', 'failedFrom', 'failedTo']],
+    [0.3, ['destination', 'from', 'to']],
+  ] as const) {
+    const box = await boxOf(plotOf(page, 'Deliveries'));
+    await page.mouse.click(box.x + box.width * part, box.middle);
+    await page.getByRole('heading', { name: 'Messages' }).waitFor();
+    expect([...queryOf(page).keys()]).toEqual(names);
+    expect(queryOf(page).get('destination')).toBe(queue.name);
+    await page.goBack();
+    await plotOf(page, 'Deliveries').waitFor();
+  }
+});
+
+it('W5 a click in the chart of an endpoint lists the deliveries that were created then', async () => {
+  const topic = `clicked.${Math.random()}`;
+  const { name } = await addEndpoint(db, { url: 'https://example.com', topics: [topic] });
+  await sendOne(db, { topic });
+  const { url } = await serveDatabase(db, { authentication: 'none' });
+  const page = await browser.open(`${url}/#/endpoints/${name}`);
+  await expectRows(page, 'Deliveries', 1);
+  expect(await currentRange(page)).toBe('15 min');
+  const box = await boxOf(plotOf(page, 'Deliveries'));
+  await page.mouse.click(box.x + box.width / 2, box.middle);
+  await expectRows(page, 'Deliveries', 0);
+  await page.getByText('No delivery matches.').waitFor();
+  const query = queryOf(page);
+  query.set('createdTo', new Date(Date.now() + 60_000).toISOString());
+  await page.goto(`${page.url().split('?')[0]}?${String(query)}`);
+  await expectRows(page, 'Deliveries', 1);
+  await page.getByRole('link', { name: 'All times' }).click();
+  await expectRows(page, 'Deliveries', 1);
+  expect([...queryOf(page).keys()]).toEqual([]);
 });

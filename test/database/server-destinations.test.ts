@@ -305,6 +305,33 @@ describe('the detail of a destination', () => {
     });
   });
 
+  it('W5 its counts between two moments have the totals of that time', async () => {
+    const queue = await makeQueue(db);
+    await db.query(
+      `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+       SELECT date_bin('10 seconds', statement_timestamp(), 'epoch') - n * interval '1 minute', $1, 3, 2, 1
+         FROM generate_series(1, 30) n`,
+      [queue.id],
+    );
+    const ask = await reader();
+    const to = Math.floor(Date.now() / 10_000) * 10_000 - 300_000;
+    const query = `from=${new Date(to - 600_000).toISOString()}&to=${new Date(to).toISOString()}`;
+    const { body } = await ask('GET', `/api/destinations/${queue.name}/statistics?${query}`);
+    expect(body).toMatchObject({
+      delivered: 30,
+      failed: 30,
+      retried: 20,
+      died: 10,
+      deliveryRate: 0.75,
+      successRate: 0.5,
+      stepSeconds: 10,
+    });
+    expect(body['points']).toHaveLength(60);
+    const wrong = `/api/destinations/${queue.name}/statistics?from=${new Date(to).toISOString()}`;
+    expect((await ask('GET', wrong)).status).toBe(400);
+    expect((await ask('GET', `/api/destinations/none/statistics?${query}`)).status).toBe(404);
+  });
+
   it('P13 a token of one tenant sees no destination', async () => {
     const queue = await makeQueue(db);
     const ask = await (await serveDatabase(db)).as('read', 'acme');

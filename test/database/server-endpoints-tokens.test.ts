@@ -298,9 +298,11 @@ describe('a session that is limited to a tenant', () => {
     for (const which of [foreign, everybodys]) {
       expect(await readListedEndpoint(limited, which)).toBeNull();
       expect(await readListedEndpoint(server, which)).toMatchObject({ name: which.name });
-      await expect(readDestinationStatistics(limited, which.name, 60)).rejects.toMatchObject({
-        code: 'P0002',
-      });
+      const hour = { from: new Date(Date.now() - 3_600_000), to: new Date() };
+      for (const given of [60, hour])
+        await expect(readDestinationStatistics(limited, which.name, given)).rejects.toMatchObject({
+          code: 'P0002',
+        });
     }
     const listed = async (database: Database) => {
       const { messages } = await listMessages(database, {}, { limit: 500 });

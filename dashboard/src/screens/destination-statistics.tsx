@@ -1,26 +1,22 @@
-// Activity of a destination: a chart of deliveries, failed tries and dead letters over an hour, a day, a week or a month.
+// Activity of a destination: a chart of deliveries, failed tries and dead letters over a range of time.
 
-import { useState } from 'preact/hooks';
-
-import type { Statistics } from '../answers.js';
+import type { DestinationDetail, Statistics } from '../answers.js';
+import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
+import { ChartGroupContext } from '../parts/chart-group.js';
 import { LiveChart, wholeTops } from '../parts/live-chart.js';
 import { Problem } from '../parts/problem.js';
+import { TimeRanges, useTimeRange } from '../parts/time-range.js';
 import { linkTo } from '../route.js';
 import { count, share } from '../shown.js';
 import { destinationPath } from './destination-state.js';
 
-const ranges = [
-  { name: '1 hour', minutes: 60 },
-  { name: '24 hours', minutes: 1440 },
-  { name: '7 days', minutes: 10_080 },
-  { name: '30 days', minutes: 43_200 },
-] as const;
+type Props = { destination: Pick<DestinationDetail, 'name' | 'countedSince'> };
 
-export function DestinationStatistics({ name }: { name: string }) {
-  const [minutes, setMinutes] = useState<number>(ranges[0].minutes);
+export function DestinationStatistics({ destination: { name, countedSince } }: Props) {
+  const range = useTimeRange(countedSince, 60);
   const { data, error, loading, refresh } = useLive<Statistics>(
-    destinationPath(name, `/statistics?minutes=${minutes}`),
+    range.asked && withQuery(destinationPath(name, '/statistics'), range.asked),
     { everyMs: 10_000 },
   );
   const points = data?.points ?? [];
@@ -28,44 +24,29 @@ export function DestinationStatistics({ name }: { name: string }) {
     <section aria-label="Activity">
       <header class="section-head">
         <h2>Activity</h2>
-        <div class="choices" role="group" aria-label="Time">
-          {ranges.map((range) => (
-            <button
-              key={range.minutes}
-              type="button"
-              aria-pressed={range.minutes === minutes}
-              onClick={() => setMinutes(range.minutes)}
-            >
-              {range.name}
-            </button>
-          ))}
-        </div>
+        <TimeRanges range={range} longest="30d" />
       </header>
       <Problem error={error} again={refresh} />
-      <LiveChart
-        loading={loading}
-        title="Deliveries"
-        at={points.map(({ at }) => at)}
-        behind={(from, to) =>
-          linkTo('messages', {
-            destination: name,
-            failedFrom: from.toISOString(),
-            failedTo: to.toISOString(),
-          })
-        }
-        shown={count}
-        tops={wholeTops}
-        lines={[
-          {
-            name: 'Delivered',
-            colour: 'green',
-            area: true,
-            values: points.map(({ delivered }) => delivered),
-          },
-          { name: 'Failed tries', colour: 'amber', values: points.map(({ failed }) => failed) },
-          { name: 'Died', colour: 'red', values: points.map(({ died }) => died) },
-        ]}
-      />
+      <ChartGroupContext.Provider value={range.group}>
+        <LiveChart
+          loading={loading}
+          title="Deliveries"
+          at={points.map(({ at }) => at)}
+          behind={(from, to) => behind(name, points, from, to)}
+          shown={count}
+          tops={wholeTops}
+          lines={[
+            {
+              name: 'Delivered',
+              colour: 'green',
+              area: true,
+              values: points.map(({ delivered }) => delivered),
+            },
+            { name: 'Failed tries', colour: 'amber', values: points.map(({ failed }) => failed) },
+            { name: 'Died', colour: 'red', values: points.map(({ died }) => died) },
+          ]}
+        />
+      </ChartGroupContext.Provider>
       {data && (
         <p class="footnote">
           In this time: {count(data.delivered)} delivered, {count(data.failed)} failed tries,{' '}
@@ -75,4 +56,16 @@ export function DestinationStatistics({ name }: { name: string }) {
       )}
     </section>
   );
+}
+
+/** The messages with a try that failed in a time; if none failed, the messages that were created then. */
+function behind(name: string, points: Statistics['points'], from: Date, to: Date): string {
+  const [first, last] = [from.toISOString(), to.toISOString()];
+  const failed = points.some(
+    ({ at, failed: tries }) => Date.parse(at) === to.getTime() && tries > 0,
+  );
+  return linkTo('messages', {
+    destination: name,
+    ...(failed ? { failedFrom: first, failedTo: last } : { from: first, to: last }),
+  });
 }

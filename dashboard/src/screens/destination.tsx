@@ -77,7 +77,7 @@ export function DestinationScreen({ name }: { name: string }) {
           <div class="endpoint-parts">
             <div>
               <Amounts destination={data} />
-              <DestinationStatistics name={name} />
+              <DestinationStatistics destination={data} />
               <DestinationErrors destination={data} />
               <div class="histograms">
                 <Histogram title="Time to delivery" of={data.deliveryTimes} />

@@ -1,39 +1,23 @@
 // Overview screen: current numbers, recent charts, firing alerts, and the state of each destination and relay.
 
-import { useCallback } from 'preact/hooks';
-
 import type { Overview } from '../answers.js';
 import { withQuery } from '../api.js';
 import { useLive } from '../live.js';
 import { timeTops } from '../parts/chart.js';
-import { ChartGroupContext, useNewGroup } from '../parts/chart-group.js';
+import { ChartGroupContext } from '../parts/chart-group.js';
 import { LiveChart, LoadingTiles, wholeTops } from '../parts/live-chart.js';
 import { Outcomes } from '../parts/outcomes.js';
 import { Problem } from '../parts/problem.js';
-import { shownTime } from '../parts/time.js';
-import { goTo, linkTo, usePlace } from '../route.js';
+import { TimeRanges, useTimeRange } from '../parts/time-range.js';
+import { linkTo } from '../route.js';
 import { count, milliseconds, rate, seconds } from '../shown.js';
 import { AlertsPanel } from './alerts/alerts-panel.js';
 import { DestinationsPanel, RelaysPanel } from './overview-panels.js';
 import { Tiles, outOf } from './overview-tiles.js';
 import { useRetryFailed } from './retry-failed.js';
 
-const ranges = [
-  ['15m', 15, '15 min'],
-  ['1h', 60, '1 h'],
-  ['6h', 360, '6 h'],
-  ['24h', 1440, '24 h'],
-  ['7d', 10_080, '7 d'],
-] as const;
-
-/** One hour, unless the outbox is so new that its data would be a few points at the end of it. */
-function usualRange({ now, since }: Overview) {
-  const isNew = since === null || Date.parse(now) - Date.parse(since) < 15 * 60_000;
-  return ranges[isNew ? 0 : 1];
-}
-
-/** The shortest time that charts can show. */
-const shortestMs = 60_000;
+/** The range of the charts, unless the outbox is so new that its data would be a few points at the end of it. */
+const usualMinutes = 60;
 
 /** The messages that were created in a time. */
 function created(from: Date, to: Date): string {
@@ -55,34 +39,14 @@ function died(from: Date, to: Date): string {
 }
 
 export function OverviewScreen() {
-  const { query } = usePlace();
-  const [from, to] = [query.get('from'), query.get('to')];
-  const isZoomed = from !== null && to !== null && !Number.isNaN(Date.parse(from) + Date.parse(to));
-  const chosen = query.get('range');
-  const zoom = useCallback(
-    (first: Date, last: Date) => {
-      const start = Math.min(first.getTime(), last.getTime() - shortestMs);
-      goTo(
-        linkTo('overview', {
-          range: chosen,
-          from: new Date(start).toISOString(),
-          to: last.toISOString(),
-        }),
-      );
-    },
-    [chosen],
-  );
-  const group = useNewGroup(zoom);
   const { retryFailed, madeDue } = useRetryFailed();
-  // the numbers are always current, while charts of more than an hour need fewer updates
+  // the numbers are always current
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
-  const range = ranges.find(([name]) => name === chosen) ?? (now.data && usualRange(now.data));
-  const address = isZoomed
-    ? withQuery('overview', { from, to })
-    : range && withQuery('overview', { minutes: range[1] });
-  const { data, error, loading, refresh } = useLive<Overview>(address ?? null, {
-    everyMs: isZoomed || range === undefined || range[1] > 60 ? 60_000 : 10_000,
-  });
+  const range = useTimeRange(now.data?.since, usualMinutes, now.data && Date.parse(now.data.now));
+  const { data, error, loading, refresh } = useLive<Overview>(
+    range.asked && withQuery('overview', range.asked),
+    range,
+  );
   // without a range in the address, the charts wait for the numbers, which choose one
   const isLoading = loading || now.loading;
   const points = data?.points ?? [];
@@ -91,25 +55,7 @@ export function OverviewScreen() {
     <>
       <header class="screen-head">
         <h1>Overview</h1>
-        {isZoomed && (
-          <span class="zoomed">
-            {shownTime(new Date(from))} to {shownTime(new Date(to))}{' '}
-            <a class="button small" href={linkTo('overview', { range: chosen })}>
-              Zoom out
-            </a>
-          </span>
-        )}
-        <nav class="segments" aria-label="Time range">
-          {ranges.map(([name, , shown]) => (
-            <a
-              key={name}
-              href={linkTo('overview', { range: name })}
-              aria-current={!isZoomed && name === range?.[0] ? 'true' : undefined}
-            >
-              {shown}
-            </a>
-          ))}
-        </nav>
+        <TimeRanges range={range} longest="7d" />
       </header>
       <Problem error={error ?? now.error} again={refresh} />
       <div class="overview">
@@ -119,7 +65,7 @@ export function OverviewScreen() {
           <Tiles now={now.data} range={data} />
         )}
         <AlertsPanel alarms={now.data?.alarms ?? []} retryFailed={retryFailed} />
-        <ChartGroupContext.Provider value={group}>
+        <ChartGroupContext.Provider value={range.group}>
           <div class="charts">
             <LiveChart
               loading={isLoading}

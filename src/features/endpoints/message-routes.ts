@@ -7,6 +7,7 @@ import { listMessages } from '../../listing/message-list.js';
 import type { ListedMessage } from '../../listing/message-list.js';
 import { listedStatuses } from '../../listing/statuses.js';
 import type { MessageFilter } from '../../listing/message-ranges.js';
+import { chartRange } from '../../listing/chart-bounds.js';
 import { readDestinationStatistics } from '../../listing/destination-statistics.js';
 import type { Background } from '../../server/background.js';
 import type { ServerOptions } from '../../server/options.js';
@@ -223,7 +224,7 @@ export function endpointMessageRoutes(
       summary:
         'Counts of an endpoint in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
       returns:
-        '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals up to now, and `deliveryRate` and `successRate` (null if there were none)',
+        '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals, those of `minutes` up to now, and `deliveryRate` and `successRate` (null if there were none)',
       errors: unknown,
       parameters: {
         name,
@@ -231,11 +232,18 @@ export function endpointMessageRoutes(
           { description: 'how many minutes back; 60 if not given' },
           { min: 10, max: 44_640 },
         ),
+        from: time({ description: 'instead of minutes: the beginning of the time, with `to`' }),
+        to: time({ description: 'the end of the time' }),
       },
       async answer(request) {
         const endpoint = await endpointOf(request);
-        const { minutes = 60 } = request.values as { minutes?: number };
-        return readDestinationStatistics(request.database, endpoint.name, minutes);
+        const {
+          minutes = 60,
+          from,
+          to,
+        } = request.values as { minutes?: number; from?: Date; to?: Date };
+        const given = chartRange(from, to) ?? minutes;
+        return readDestinationStatistics(request.database, endpoint.name, given);
       },
     },
   ];

@@ -2,11 +2,12 @@
 
 import { destinationProblems } from '../../core/destination-state.js';
 import { findDestination } from '../../database/definitions.js';
+import { chartRange } from '../../listing/chart-bounds.js';
 import { readDestination } from '../../listing/destination-detail.js';
 import { destinationOrders, listDestinations } from '../../listing/destination-list.js';
 import type { DestinationFilter } from '../../listing/destination-list.js';
 import { readDestinationStatistics } from '../../listing/destination-statistics.js';
-import { text, wholeNumber, word } from '../route.js';
+import { text, time, wholeNumber, word } from '../route.js';
 import type { Route } from '../route.js';
 
 const name = text({ in: 'path', description: 'the destination' }, 63);
@@ -66,7 +67,7 @@ export const destinationRoutes: readonly Route[] = [
     summary:
       'One destination: its state and settings; its address without secrets, as the newest relay declared it; its routes; since when it has failed, and its last error; the errors and the times of its newest tries in 24 hours, at most 1,000.',
     returns:
-      'the fields of the list, `settings`, `routes`, `failingSince`, `lastError`, `sample` with `errors` by code, each with its first and last time in the sample, and `durations` of tries and `deliveryTimes` as histograms',
+      'the fields of the list, `settings`, `routes`, `failingSince`, `countedSince` (its oldest counts), `lastError`, `sample` with `errors` by code, each with its first and last time in the sample, and `durations` of tries and `deliveryTimes` as histograms',
     errors,
     parameters: { name },
     async answer({ database, values }) {
@@ -83,7 +84,7 @@ export const destinationRoutes: readonly Route[] = [
     summary:
       'Counts of a destination in intervals: deliveries that were `delivered`, tries that `failed`, and deliveries that `died` or `expired`. They are kept for 31 days.',
     returns:
-      '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals up to now, and `deliveryRate` and `successRate` (null if there were none)',
+      '`points` of `stepSeconds`, each at the end of its time, the last one at the end of the last complete slice (10 seconds; a minute for more than an hour, 10 minutes for more than a day); the totals, those of `minutes` up to now, and `deliveryRate` and `successRate` (null if there were none)',
     errors,
     parameters: {
       name,
@@ -91,10 +92,17 @@ export const destinationRoutes: readonly Route[] = [
         { description: 'how many minutes back; 60 if not given' },
         { min: 10, max: 44_640 },
       ),
+      from: time({ description: 'instead of minutes: the beginning of the time, with `to`' }),
+      to: time({ description: 'the end of the time' }),
     },
     answer({ database, values }) {
-      const { name: destination, minutes = 60 } = values as { name: string; minutes?: number };
-      return readDestinationStatistics(database, destination, minutes);
+      const {
+        name: destination,
+        minutes = 60,
+        from,
+        to,
+      } = values as { name: string; minutes?: number; from?: Date; to?: Date };
+      return readDestinationStatistics(database, destination, chartRange(from, to) ?? minutes);
     },
   },
 ];

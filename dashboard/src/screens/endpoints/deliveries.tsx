@@ -12,7 +12,7 @@ import { useLive } from '../../live.js';
 import { Action } from '../../parts/action.js';
 import { Problem } from '../../parts/problem.js';
 import { Table } from '../../parts/table.js';
-import { Ago } from '../../parts/time.js';
+import { Ago, shownTime } from '../../parts/time.js';
 import { goTo, linkTo, usePlace } from '../../route.js';
 import { milliseconds } from '../../shown.js';
 
@@ -22,11 +22,15 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
   const { path, query } = usePlace();
   const opened = query.get('delivery');
   const next = query.get('next');
+  /** The time of the point that was clicked in the chart. */
+  const [createdFrom, createdTo] = [query.get('createdFrom'), query.get('createdTo')];
   const [replaying, setReplaying] = useState(false);
   const { data, error, loading, refresh } = useLive<Deliveries>(
     withQuery(pathOf(endpoint.name, '/messages'), {
       status: query.get('status'),
       topic: query.get('topic'),
+      from: createdFrom,
+      to: createdTo,
       limit: 20,
       next,
     }),
@@ -47,6 +51,14 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
         <h2>Deliveries</h2>
         <Action label="Send again since…" icon="replay" act={() => setReplaying(true)} />
         <span class="spacer" />
+        {createdFrom !== null && createdTo !== null && (
+          <span class="zoomed">
+            created {shownTime(new Date(createdFrom))} to {shownTime(new Date(createdTo))}{' '}
+            <a class="button small" href={here({ createdFrom: null, createdTo: null, next: null })}>
+              All times
+            </a>
+          </span>
+        )}
         <div class="choices" role="group" aria-label="Status">
           {statuses.map((status) => (
             <button
@@ -67,7 +79,7 @@ export function EndpointDeliveries({ endpoint }: { endpoint: Endpoint }) {
         loading={loading}
         rowKey={({ messageId }) => messageId}
         empty={
-          query.has('status') || query.has('topic')
+          ['status', 'topic', 'createdFrom', 'createdTo'].some((name) => query.has(name))
             ? 'No delivery matches.'
             : 'Nothing has been sent here yet. A test event shows whether the address works.'
         }

@@ -1,29 +1,34 @@
-// Statistics of an endpoint: totals and a chart over a day, a week or a month.
-
-import { useState } from 'preact/hooks';
+// Statistics of an endpoint: totals and a chart over a range of time.
 
 import { pathOf } from './answers.js';
 import type { Endpoint, Statistics } from './answers.js';
+import { withQuery } from '../../api.js';
 import { useLive } from '../../live.js';
+import { ChartGroupContext } from '../../parts/chart-group.js';
 import { LiveChart, wholeTops } from '../../parts/live-chart.js';
 import { Problem } from '../../parts/problem.js';
+import { TimeRanges, useTimeRange } from '../../parts/time-range.js';
+import { linkTo, usePlace } from '../../route.js';
 import { count, countUpTo, share } from '../../shown.js';
-
-const ranges = [
-  { name: '24 hours', minutes: 1440 },
-  { name: '7 days', minutes: 10_080 },
-  { name: '30 days', minutes: 43_200 },
-] as const;
 
 /** Where the API stops counting pending deliveries of one endpoint. */
 const countedAtMost = 100_000;
 
 export function EndpointStatistics({ endpoint }: { endpoint: Endpoint }) {
-  const [minutes, setMinutes] = useState<number>(ranges[0].minutes);
+  const { path, query } = usePlace();
+  const range = useTimeRange(endpoint.createdAt, 1440);
   const { data, error, loading, refresh } = useLive<Statistics>(
-    pathOf(endpoint.name, `/statistics?minutes=${minutes}`),
+    range.asked && withQuery(pathOf(endpoint.name, '/statistics'), range.asked),
     { everyMs: 10_000 },
   );
+  /** This screen, with the deliveries of the messages that were created in a time. */
+  const behind = (from: Date, to: Date): string => {
+    const changed = new URLSearchParams(query);
+    changed.set('createdFrom', from.toISOString());
+    changed.set('createdTo', to.toISOString());
+    for (const name of ['status', 'topic', 'next']) changed.delete(name);
+    return linkTo(path.map(encodeURIComponent).join('/'), changed);
+  };
   const tiles: [string, string, string][] = [
     ['Delivered', count(data?.delivered), ''],
     ['Failed tries', count(data?.failed), data && data.failed > 0 ? 'warn-text' : ''],
@@ -34,18 +39,7 @@ export function EndpointStatistics({ endpoint }: { endpoint: Endpoint }) {
     <section aria-label="Statistics">
       <header class="section-head">
         <h2>Activity</h2>
-        <div class="choices" role="group" aria-label="Time">
-          {ranges.map((range) => (
-            <button
-              key={range.minutes}
-              type="button"
-              aria-pressed={range.minutes === minutes}
-              onClick={() => setMinutes(range.minutes)}
-            >
-              {range.name}
-            </button>
-          ))}
-        </div>
+        <TimeRanges range={range} longest="30d" />
       </header>
       <Problem error={error} again={refresh} />
       <dl class="totals">
@@ -56,26 +50,29 @@ export function EndpointStatistics({ endpoint }: { endpoint: Endpoint }) {
           </div>
         ))}
       </dl>
-      <LiveChart
-        loading={loading}
-        title="Deliveries"
-        at={data?.points.map(({ at }) => at) ?? []}
-        shown={count}
-        tops={wholeTops}
-        lines={[
-          {
-            name: 'Delivered',
-            colour: 'green',
-            area: true,
-            values: data?.points.map(({ delivered }) => delivered) ?? [],
-          },
-          {
-            name: 'Failed tries',
-            colour: 'red',
-            values: data?.points.map(({ failed }) => failed) ?? [],
-          },
-        ]}
-      />
+      <ChartGroupContext.Provider value={range.group}>
+        <LiveChart
+          loading={loading}
+          title="Deliveries"
+          at={data?.points.map(({ at }) => at) ?? []}
+          behind={behind}
+          shown={count}
+          tops={wholeTops}
+          lines={[
+            {
+              name: 'Delivered',
+              colour: 'green',
+              area: true,
+              values: data?.points.map(({ delivered }) => delivered) ?? [],
+            },
+            {
+              name: 'Failed tries',
+              colour: 'red',
+              values: data?.points.map(({ failed }) => failed) ?? [],
+            },
+          ]}
+        />
+      </ChartGroupContext.Provider>
     </section>
   );
 }
