@@ -3,6 +3,7 @@
 
 import type { Database } from '../database/connection.js';
 import type { ShownDestination } from '../destinations/shown-destination.js';
+import { causeKey, readFirstDeaths } from './first-deaths.js';
 import { histogramOf } from './histogram.js';
 import type { Histogram } from './histogram.js';
 import { readDestinations } from './reports.js';
@@ -27,8 +28,11 @@ export type LastError = {
   lastMessageId: string;
 };
 
-/** Failed tries with the same codes in the sample: the first time, and the last of them. */
-export type ErrorCount = LastError & { count: number; firstAt: Date };
+/**
+ * Failed tries with the same codes in the sample: the first time, and the last of them. `firstDeadAt`: when the oldest
+ * dead letter with these codes died, which may be long before the sample; null if none is known.
+ */
+export type ErrorCount = LastError & { count: number; firstAt: Date; firstDeadAt: Date | null };
 
 export type DestinationRoute = {
   topic: string;
@@ -74,7 +78,12 @@ export async function readDestination(
     readTries(database, name),
     readLastLetter(database, name),
   ]);
-  const errors = errorsOf(tries);
+  const found = errorsOf(tries);
+  const deaths = await readFirstDeaths(database, name, found);
+  const errors = found.map((each) => ({
+    ...each,
+    firstDeadAt: deaths.get(causeKey(each)) ?? null,
+  }));
   const [newest] = errors.toSorted((one, other) => Number(other.lastAt) - Number(one.lastAt));
   return {
     ...report,
@@ -181,11 +190,11 @@ async function readLastLetter(database: Database, name: string): Promise<LastErr
 }
 
 /** The most frequent first. */
-function errorsOf(tries: readonly Try[]): ErrorCount[] {
-  const found = new Map<string, ErrorCount>();
+function errorsOf(tries: readonly Try[]): Omit<ErrorCount, 'firstDeadAt'>[] {
+  const found = new Map<string, Omit<ErrorCount, 'firstDeadAt'>>();
   for (const { messageId, endedAt, errorCode, remoteCode, error } of tries) {
     if (errorCode === null) continue;
-    const key = JSON.stringify([errorCode, remoteCode]);
+    const key = causeKey({ errorCode, remoteCode });
     const last = { lastAt: endedAt, lastError: error, lastMessageId: messageId };
     const known = found.get(key);
     if (known === undefined)

@@ -76,6 +76,12 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
   const first = errors.locator('td[data-label=First] time');
   await expect.poll(() => first.textContent(), polling).toMatch(/^≤ \d\d:\d\d:\d\d$/);
   expect(await first.getAttribute('title')).toContain('began then, or earlier');
+  // a dead letter that is older than the sample
+  await db.query(`UPDATE ${db.quoted}.dead_letters SET dead_at = now() - interval '3 days'`);
+  await expect.poll(() => first.getAttribute('title'), polling).toContain('oldest dead letter');
+  expect(Date.parse((await first.getAttribute('dateTime')) ?? '')).toBeLessThan(
+    Date.now() - 2 * 86_400_000,
+  );
   await page.unroute('**/api/destinations/crm');
   expect(shown).not.toContain('geheim');
   expect(await page.locator('h1 .dot').getAttribute('class')).toBe('dot warn');

@@ -5,9 +5,12 @@ import { describe, expect, it } from 'vitest';
 
 import { handler } from '../../src/destinations/handler.js';
 import { webhook } from '../../src/destinations/webhook/webhook.js';
+import { readFirstDeaths } from '../../src/listing/first-deaths.js';
 import { makeDead, makeRetrying } from '../support/letters.js';
+import { only } from '../support/only.js';
 import { makeQueue } from '../support/outbox.js';
 import type { Queue } from '../support/outbox.js';
+import { pagesOf } from '../support/pages.js';
 import { testDatabase } from '../support/postgres.js';
 import { sendOne, startRelay } from '../support/relay.js';
 import { loopback, serve } from '../support/relay-partner.js';
@@ -260,6 +263,57 @@ describe('the detail of a destination', () => {
         { errorCode: 'late', count: 1 },
       ],
     });
+  });
+
+  it('W5 names the oldest dead letter with the codes of an error, of this destination alone', async () => {
+    const [queue, other] = [await makeQueue(db), await makeQueue(db)];
+    const [oldest = '', newer = '', answered = ''] = await makeDead(queue, 3, 'gone');
+    const [foreign = ''] = await makeDead(other, 1, 'gone');
+    await makeRetrying(queue, 1);
+    await counted(queue, { retried: 1, died: 3, agoSeconds: 0 });
+    const died = (id: string, ago: string, remoteCode: string | null) =>
+      db.query(
+        `UPDATE ${db.quoted}.dead_letters SET dead_at = now() - $2::interval, remote_code = $3 WHERE message_id = $1`,
+        [id, ago, remoteCode],
+      );
+    await died(newer, '1 hour', null);
+    await died(oldest, '3 days', null);
+    await died(answered, '5 days', '500');
+    await died(foreign, '9 days', null);
+    const { body } = await (await reader())('GET', `/api/destinations/${queue.name}`);
+    const { rows } = await db.query<{ dead_at: Date }>(
+      `SELECT dead_at FROM ${db.quoted}.dead_letters WHERE message_id = $1`,
+      [oldest],
+    );
+    expect((body['sample'] as { errors: unknown[] }).errors).toMatchObject([
+      { errorCode: 'gone', remoteCode: null, firstDeadAt: only(rows).dead_at.toISOString() },
+      { errorCode: 'busy', firstDeadAt: null },
+    ]);
+  });
+
+  it('W5 reads a bounded part of the dead letters for it', async () => {
+    const queue = await makeQueue(db);
+    await db.query(
+      `INSERT INTO ${db.quoted}.dead_letters (message_id, destination_id, dead_at, claim_no, tries, reason, error_code)
+       SELECT gen_random_uuid(), $1, now() - n * interval '1 second', 1, 1, 'exhausted', 'common' FROM generate_series(1, 20000) n`,
+      [queue.id],
+    );
+    await db.query(`ANALYZE ${db.quoted}.dead_letters`);
+    const of = (...codes: string[]) =>
+      pagesOf(db, (database) =>
+        readFirstDeaths(
+          database,
+          queue.name,
+          codes.map((errorCode) => ({ errorCode, remoteCode: null })),
+        ),
+      );
+    const none = await of('rare', 'other');
+    expect(none.answer.size).toBe(0);
+    expect(none.pages).toBeLessThan(30);
+    const common = await of('common');
+    expect(common.answer.size).toBe(1);
+    expect(common.pages).toBeLessThan(1500);
+    await db.query(`DELETE FROM ${db.quoted}.dead_letters WHERE destination_id = $1`, [queue.id]);
   });
 
   it('W5 has failed since the first failure after the last success', async () => {

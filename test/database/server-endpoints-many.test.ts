@@ -21,6 +21,7 @@ import { chooseStart } from '../../src/listing/message-starts.js';
 import { readHealth } from '../../src/listing/reports.js';
 import { readDestinationStatistics } from '../../src/listing/destination-statistics.js';
 import type { Database } from '../../src/database/connection.js';
+import { pagesOf } from '../support/pages.js';
 import { testDatabase } from '../support/postgres.js';
 import { openDatabase } from '../support/relay.js';
 
@@ -74,33 +75,6 @@ beforeAll(async () => {
   );
 }, 120_000);
 
-/** The pages of the database that the queries of a piece of work touch. */
-async function pagesOf<T>(
-  work: (database: Database) => Promise<T>,
-): Promise<{ pages: number; answer: T }> {
-  const database = openDatabase(db, 'test_server');
-  let pages = 0;
-  const counting = new Proxy(database, {
-    get(target, key) {
-      if (key !== 'query') return Reflect.get(target, key, target) as unknown;
-      return async (what: string, sql: string, values: unknown[]) => {
-        // with the rights of a server: row-level security changes plans
-        const rows = await target.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-          'explain',
-          `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${sql}`,
-          values,
-        );
-        const plan = rows[0]?.['QUERY PLAN'][0]?.Plan;
-        pages += (plan?.['Shared Hit Blocks'] ?? 0) + (plan?.['Shared Read Blocks'] ?? 0);
-        return target.query(what, sql, values);
-      };
-    },
-  });
-  // the first call of a session reads catalogs
-  await work(database);
-  return { answer: await work(counting), pages };
-}
-
 /** What is asked for, how many a page finds, and the most pages of the database that it may read. */
 const filters: [string, EndpointFilter, number, number][] = [
   ['without a filter', {}, 50, 1000],
@@ -118,7 +92,7 @@ const filters: [string, EndpointFilter, number, number][] = [
 it.each(filters)(
   'W5 a page of endpoints %s reads a bounded part',
   async (_what, filter, found, most) => {
-    const { pages, answer } = await pagesOf((database) =>
+    const { pages, answer } = await pagesOf(db, (database) =>
       listEndpoints(database, filter, { limit: 50 }),
     );
     expect(answer.endpoints).toHaveLength(found);
@@ -127,17 +101,17 @@ it.each(filters)(
 );
 
 it('W5 P14 health, alerts and groups of dead letters visit only endpoints with work', async () => {
-  const health = await pagesOf((database) => readHealth(database));
+  const health = await pagesOf(db, (database) => readHealth(database));
   expect(health.answer.find(({ metric }) => metric === 'waiting')).toMatchObject({ value: 20_000 });
   // one step for each of the ten thousand endpoints with a dead letter
   expect(health.pages).toBeLessThan(120_000);
-  const alerts = await pagesOf((database) => alertsOf(database, health.answer));
+  const alerts = await pagesOf(db, (database) => alertsOf(database, health.answer));
   expect(alerts.answer.find(({ alert }) => alert === 'retrying')).toMatchObject({
     firing: true,
     destination: failing[0],
   });
   expect(alerts.pages).toBeLessThan(400_000);
-  const groups = await pagesOf((database) => groupDeadLetters(database));
+  const groups = await pagesOf(db, (database) => groupDeadLetters(database));
   expect(groups.answer).toMatchObject([{ cause: 'unknown', isExact: false }]);
   expect(groups.pages).toBeLessThan(1000);
 });
@@ -147,14 +121,14 @@ it.each([
   { status: 'pending', key: 'none' },
   { status: 'retrying', topic: 'none' },
 ] as const)('W5 the choice of a start for %j visits only endpoints with work', async (filter) => {
-  const { pages } = await pagesOf((database) => chooseStart(database, filter));
+  const { pages } = await pagesOf(db, (database) => chooseStart(database, filter));
   expect(pages).toBeLessThan(10_000);
 });
 
 it.each([queue(null), retrying(null), lanes(null), lanesOfKey({ key: 'none' })])(
   'W5 the range "$name" of a list of messages visits only endpoints with work',
   async ({ sql, start, values }) => {
-    const { pages, answer } = await pagesOf((database) =>
+    const { pages, answer } = await pagesOf(db, (database) =>
       database.query('read a range', sql(database.schema), [...start, 50, ...values]),
     );
     expect(answer.length).toBeLessThanOrEqual(50);
@@ -165,8 +139,8 @@ it.each([queue(null), retrying(null), lanes(null), lanesOfKey({ key: 'none' })])
 it('W5 the last page reads no more than the first', async () => {
   const page = (next: string) => (database: Database) =>
     listEndpoints(database, {}, { limit: 50, next });
-  const first = await pagesOf(page(String(count)));
-  const last = await pagesOf(page('200'));
+  const first = await pagesOf(db, page(String(count)));
+  const last = await pagesOf(db, page('200'));
   expect(last.answer.endpoints).toHaveLength(50);
   expect(last.pages).toBeLessThan(first.pages * 2);
 });
@@ -249,10 +223,12 @@ it.each(inOrder)(
 
 it('W5 one endpoint and its statistics are read by indexes', async () => {
   const name = 'ep_c4ca4238a0b923820dcc509a6f75849b';
-  const one = await pagesOf((database) => readListedEndpoint(database, { name }));
+  const one = await pagesOf(db, (database) => readListedEndpoint(database, { name }));
   expect(one.answer).toMatchObject({ name });
   expect(one.pages).toBeLessThan(50);
-  const statistics = await pagesOf((database) => readDestinationStatistics(database, name, 240));
+  const statistics = await pagesOf(db, (database) =>
+    readDestinationStatistics(database, name, 240),
+  );
   expect(statistics.answer).toMatchObject({ delivered: 2 });
   expect(statistics.pages).toBeLessThan(600);
 });
@@ -261,7 +237,7 @@ it.each(destinationOrders)(
   'W5 a page of all destinations by %s reads a bounded part',
   async (order) => {
     const page = (next: string | undefined) =>
-      pagesOf((database) =>
+      pagesOf(db, (database) =>
         listDestinations(database, {}, { order, limit: 20, ...(next !== undefined && { next }) }),
       );
     const first = await page(undefined);
@@ -277,12 +253,12 @@ it.each(destinationOrders)(
 );
 
 it('W5 a search for a text in a name, and the detail of one destination, read a bounded part', async () => {
-  const found = await pagesOf((database) =>
+  const found = await pagesOf(db, (database) =>
     listDestinations(database, { search: 'CA4238A0B9' }, { order: 'problems', limit: 20 }),
   );
   expect(found.answer).toMatchObject({ destinations: [{ name: nameOf(1) }], next: null });
   expect(found.pages).toBeLessThan(30_000);
-  const one = await pagesOf((database) => readDestination(database, nameOf(1)));
+  const one = await pagesOf(db, (database) => readDestination(database, nameOf(1)));
   expect(one.answer).toMatchObject({ name: nameOf(1), kind: 'endpoint', failingSince: null });
   expect(one.pages).toBeLessThan(3000);
 });

@@ -1,5 +1,5 @@
 // Errors of a destination by code, from a sample of its newest tries: how many, and the first and last time. Errors
-// that are as old as the sample may have begun before it.
+// that are as old as the sample may have begun before it, and older dead letters show that they did.
 
 import type { DestinationDetail } from '../answers.js';
 import { Table } from '../parts/table.js';
@@ -18,7 +18,8 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
           of the newest {plural(tries, 'try', 'tries')} in {hours} hours
           {from !== null && (
             <>
-              , since <Time at={from} />; “First” and “Last” are times within this sample
+              , since <Time at={from} />; “First” is the time of an older dead letter, if there is
+              one
             </>
           )}
         </span>
@@ -70,16 +71,22 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
 type FirstProps = { of: DestinationDetail['sample']['errors'][number]; from: string | null };
 
 /**
- * The first time in the sample. It says nothing about the beginning of the errors if it is no further from the beginning
- * of the sample than these errors usually are from each other.
+ * The first time in the sample, or the time of an older dead letter with the same codes. The sample says nothing about
+ * the beginning of the errors if they are no further from its beginning than they usually are from each other.
  */
-function First({ of: { firstAt, lastAt, count: errors }, from }: FirstProps) {
+function First({ of: { firstAt, lastAt, count: errors, firstDeadAt }, from }: FirstProps) {
   const first = Date.parse(firstAt);
+  if (firstDeadAt !== null && Date.parse(firstDeadAt) < first)
+    return <NotAfter at={firstDeadAt} why="The oldest dead letter with this error died then" />;
   const usualGapMs = errors > 1 ? (Date.parse(lastAt) - first) / (errors - 1) : 0;
   if (first - Date.parse(from ?? firstAt) > usualGapMs) return <Time at={firstAt} />;
+  return <NotAfter at={firstAt} why="The sample begins here" />;
+}
+
+function NotAfter({ at, why }: { at: string; why: string }) {
   return (
-    <time dateTime={firstAt} title="The sample begins here: these errors began then, or earlier">
-      ≤ {shownTime(new Date(firstAt))}
+    <time dateTime={at} title={`${why}: these errors began then, or earlier`}>
+      ≤ {shownTime(new Date(at))}
     </time>
   );
 }
