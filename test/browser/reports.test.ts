@@ -95,6 +95,9 @@ it('W5 the flow diagram highlights the lines of a topic that has the keyboard, a
   const lines = page.locator('.flow-line');
   await expect.poll(() => lines.count()).toBe(2);
   expect(await page.locator('.flow-line.warn').count()).toBe(1);
+  expect(await page.locator('.screen-head').textContent()).toMatch(
+    /rates of topics: .+; of destinations: the last minute$/,
+  );
   const node = page.locator('svg.flow a').first();
   await node.focus();
   await expect.poll(() => page.locator('.flow-line.chosen').count()).toBe(1);

@@ -207,7 +207,7 @@ it.each(inOrder)(
   'W5 a page of endpoints in the order %s with the filter %j reads a bounded part',
   async (order, filter, found) => {
     const page = (next: string | null) =>
-      pagesOf((database) =>
+      pagesOf(db, (database) =>
         listEndpoints(database, filter, { limit: 50, order, ...(next !== null && { next }) }),
       );
     const first = await page(null);

@@ -1,6 +1,6 @@
-// Flow: which topics go to which destinations, with their rates over one period and the problems of the destinations. The
-// largest ones are listed, and the rest is only counted, so that a diagram of them can be read. The database chooses
-// them, so that very many destinations cost the server little.
+// Flow: which topics go to which destinations, with their rates and the problems of the destinations. The largest ones
+// are listed, and the rest is only counted, so that a diagram of them can be read. The database chooses them, so that
+// very many destinations cost the server little.
 
 import {
   decidingProblems,
@@ -14,20 +14,20 @@ import { countNamedTopics, readReceivers } from './receivers.js';
 
 /** At most so many topics are listed, and so many destinations. */
 const most = 20;
-/** Rates are those of this time, extended to whole slices of 10 minutes and up to what is counted. */
+/** The rates of topics are those of this time, extended to whole slices of 10 minutes and up to what is counted. */
 const rateMs = 600_000;
 
 export type FlowTopic = { topic: string; perSecond: number; destinations: string[] };
 export type FlowDestination = {
   name: string;
-  /** Tries a second. */
+  /** Tries a second, over the last minute. */
   perSecond: number;
   state: 'good' | 'warn' | 'bad';
   /** What is wrong; null if nothing is. */
   problem: string | null;
 };
 export type Flow = {
-  /** The period of all rates; if it is empty, nothing is counted yet. */
+  /** The period of the rates of topics; if it is empty, nothing is counted yet. */
   from: Date;
   to: Date;
   topics: FlowTopic[];
@@ -43,7 +43,7 @@ export async function readFlow(database: Database, now: Date): Promise<Flow> {
   const { from, completeTo } = report;
   const countedMs = Math.min(report.to.getTime(), completeTo?.getTime() ?? -Infinity);
   const to = new Date(Math.max(countedMs, from.getTime()));
-  const { destinations, otherDestinations } = await readDestinations(database, { from, to });
+  const { destinations, otherDestinations } = await readDestinations(database);
   const receivers = await readReceivers(
     database,
     destinations.map(({ name }) => name),
@@ -85,7 +85,6 @@ type Found = Pick<FlowDestination, 'name' | 'perSecond'> & {
  */
 async function readDestinations(
   database: Database,
-  { from, to }: { from: Date; to: Date },
 ): Promise<{ destinations: FlowDestination[]; otherDestinations: number }> {
   const { schema } = database;
   // destinations that are in no configuration are left out
@@ -104,11 +103,10 @@ async function readDestinations(
      named AS MATERIALIZED (
        SELECT d.id, d.name, d.paused_at IS NOT NULL AS paused FROM ${schema}.destinations d WHERE d.origin = 'file' AND d.configured),
      counts AS (
-       SELECT n.id, sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= $1 AND s.slice < $2) AS tries,
-              coalesce(sum(s.delivered) FILTER (WHERE s.slice >= x.now - interval '5 minutes'), 0) AS delivered,
-              coalesce(sum(s.retried + s.died) FILTER (WHERE s.slice >= x.now - interval '5 minutes'), 0) AS failed
+       SELECT n.id, coalesce(sum(s.delivered + s.retried + s.died) FILTER (WHERE s.slice >= x.now - interval '1 minute'), 0) AS tries,
+              sum(s.delivered) AS delivered, sum(s.retried + s.died) AS failed
          FROM slices x CROSS JOIN named n
-         JOIN ${schema}.statistics s ON s.destination_id = n.id AND s.slice < x.now AND s.slice >= least($1, x.now - interval '5 minutes')
+         JOIN ${schema}.statistics s ON s.destination_id = n.id AND s.slice < x.now AND s.slice >= x.now - interval '5 minutes'
         GROUP BY n.id),
      dying AS (
        SELECT n.id FROM named n WHERE EXISTS (SELECT FROM ${schema}.dead_letters l WHERE l.destination_id = n.id)),
@@ -116,12 +114,12 @@ async function readDestinations(
        SELECT DISTINCT b.name FROM ${schema}.relays r CROSS JOIN LATERAL jsonb_object_keys(r.breakers) b(name)
         WHERE r.heartbeat_at > clock_timestamp() - interval '1 minute'),
      found AS (
-       SELECT n.name, coalesce(c.tries / nullif(extract(epoch FROM $2::timestamptz - $1::timestamptz), 0), 0)::float8 AS "perSecond",
+       SELECT n.name, coalesce(c.tries, 0)::float8 / 60 AS "perSecond",
               c.delivered::float8 AS delivered, CASE ${cases.join(' ')} END AS problem
          FROM named n LEFT JOIN counts c ON c.id = n.id LEFT JOIN dying y ON y.id = n.id LEFT JOIN broken b ON b.name = n.name)
      SELECT f.*, count(*) OVER ()::int AS "inAll" FROM found f
-      ORDER BY array_position($3::text[], f.problem), f."perSecond" DESC, f.name LIMIT ${most}`,
-    [from, to, destinationProblems],
+      ORDER BY array_position($1::text[], f.problem), f."perSecond" DESC, f.name LIMIT ${most}`,
+    [destinationProblems],
   );
   return {
     destinations: rows.map(({ name, perSecond, problem, delivered }) => {

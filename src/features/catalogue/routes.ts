@@ -52,7 +52,7 @@ export function catalogueRoutes(describe: () => DescribedEvents): readonly Route
       path: '/api/flow',
       scope: 'read',
       summary:
-        'Which topics go to which destinations: the 20 busiest topics and 20 destinations, those with problems first. All rates are those of the last 10 to 20 minutes, as far as they are counted: from `from` to `to`.',
+        'Which topics go to which destinations: the 20 busiest topics and 20 destinations, those with problems first. The rates of topics are those of the last 10 to 20 minutes, as far as they are counted: from `from` to `to`. Those of destinations are their tries of the last minute.',
       returns:
         '`from` and `to`, `topics` with their `destinations`, `destinations` with their state, and how many others there are',
       parameters: {},

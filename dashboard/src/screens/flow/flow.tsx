@@ -64,12 +64,14 @@ export function FlowScreen() {
   );
 }
 
-/** The period of all rates. */
+/** The period of the rates of topics, and that of destinations. */
 function periodWords({ from, to }: Flow): string {
   const [first, last] = [new Date(from), new Date(to)];
-  return first < last
-    ? `rates from ${shownTime(first)} to ${shownTime(last)}`
-    : 'rates are not counted yet: relays do so every 30 seconds';
+  const topics =
+    first < last
+      ? `from ${shownTime(first)} to ${shownTime(last)}`
+      : 'not counted yet, relays do so every 30 seconds';
+  return `rates of topics: ${topics}; of destinations: the last minute`;
 }
 
 function Receivers({ destinations }: { destinations: readonly Destination[] }) {
