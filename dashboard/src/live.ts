@@ -62,6 +62,8 @@ export function useHeld(): boolean {
 export function hold(table: object, on: boolean): void {
   if (on) holding.add(table);
   else holding.delete(table);
+  // the heading of the screen says so
+  document.documentElement.toggleAttribute('data-held', holding.size > 0);
   changes.dispatchEvent(new Event('held'));
 }
 

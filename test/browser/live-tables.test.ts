@@ -91,7 +91,13 @@ it('W5 destinations wait while the keyboard is on a row, and go on afterwards', 
   await page.clock.install();
   await page.goto(`${address}#/destinations?search=${queue.name}`);
   await expectRows(page, 'Destinations', 1);
+  const mark = () =>
+    page
+      .getByRole('heading', { name: 'Destinations' })
+      .evaluate((heading) => getComputedStyle(heading, '::after').content);
+  expect(await mark()).toBe('none');
   await page.keyboard.press('j');
+  await expect.poll(mark, polling).toContain('held');
   const dead = rowsOf(page, 'Destinations').locator('a[href*="status=dead"]');
   const asked = requestsOf(page, /api\/destinations/);
   await makeDead(queue, 1, 'no');

@@ -119,6 +119,8 @@ it('W5 M5 a stopped replay is resumed', async () => {
   const row = rowsOf(page, 'Replays').filter({ hasText: queue.name });
   await row.getByText('stopped').waitFor();
   await row.getByRole('button', { name: 'Resume' }).click();
+  // the table waits while the pointer is on a row
+  await page.getByRole('heading', { name: 'Replays' }).hover();
   await row.getByText('done').waitFor();
   expect((await deliverAll(db, queue)).toSorted()).toEqual(ids.toSorted());
 });
