@@ -94,6 +94,22 @@ it("P13 a token of one tenant sees only that tenant's messages", async () => {
   expect(await screens.allTextContents()).toEqual(['Messages', 'Live tail']);
 });
 
+it('P13 a token of one tenant is not offered to resume a destination, which serves other tenants too', async () => {
+  const queue = await makeQueue(db);
+  const [id] = await queue.enqueue(1, { tenantId: 'globex' });
+  await db.query(`SELECT ${db.quoted}.set_paused($1, true)`, [queue.name]);
+  const server = await serveDatabase(db);
+  const offered = async (tenantId?: string) => {
+    const page = await browser.open(`${server.url}/#/messages/${id}`, {
+      token: await server.token('operate', tenantId),
+    });
+    await page.getByRole('button', { name: 'Cancel delivery' }).waitFor();
+    return page.getByRole('button', { name: `Resume ${queue.name}` }).count();
+  };
+  expect(await offered()).toBe(1);
+  expect(await offered('globex')).toBe(0);
+});
+
 it('P13 a page that is opened during an outage shows it, and loads by itself when it is over', async () => {
   const server = await serveDatabase(db, { authentication: 'none' });
   const page = await browser.open('about:blank', { expected: /503|ERR_FAILED/ });

@@ -90,7 +90,7 @@ function Remedies(props: Props & { explanation: Explanation }) {
   };
   return (
     <>
-      {reason === 'paused' && (
+      {reason === 'paused' && mayOperateAll && (
         <Action
           label={`Resume ${destination}`}
           icon="play"
@@ -98,7 +98,7 @@ function Remedies(props: Props & { explanation: Explanation }) {
           act={() => send(`destinations/${encodeURIComponent(destination)}/resume`)}
         />
       )}
-      {reason === 'blocked' && other !== undefined && (
+      {reason === 'blocked' && other !== undefined && mayOperateAll && (
         <>
           {(['retry', 'skip'] as const).map((action) => (
             <Action
