@@ -31,6 +31,8 @@ export async function fillScreens(db: TestDatabase): Promise<[place: string, sig
     topic: 'a-topic-that-is-'.repeat(10),
     actor: 'api:operator',
   });
+  // nothing runs it, and it shall not look as if it did
+  await db.query(`UPDATE ${db.quoted}.replays SET moved_at = moved_at - interval '1 hour'`);
   const endpoint = await addEndpoint(db, {
     url: `https://example.com/${'a-long-path/'.repeat(12)}`,
     tenantId: 'tenant-'.repeat(20),
@@ -38,10 +40,17 @@ export async function fillScreens(db: TestDatabase): Promise<[place: string, sig
   });
   await db.query(
     `INSERT INTO ${db.quoted}.relays (id, name, version, configuration, destinations, started_at, heartbeat_at)
-     VALUES (gen_random_uuid(), repeat('relay-', 10), '0.2.0', 'c', $1, now(), now())`,
+     VALUES (gen_random_uuid(), repeat('relay-', 10), '0.2.0', 'c', $1, now(), now() + interval '1 hour')`,
     [[queue.name, other.name]],
   );
-  await db.query(`SELECT ${db.quoted}.add_statistics($1, $2, $3, $4)`, [[other.id], [5], [2], [3]]);
+  // for ten minutes after now too, so that a slow test sees rates as a fast one does; a slice each minute only, because
+  // the samples of errors and times read all of them before the tries
+  await db.query(
+    `INSERT INTO ${db.quoted}.statistics (slice, destination_id, delivered, retried, died)
+     SELECT date_bin('10 seconds', now(), 'epoch') + n * interval '10 seconds', $1, 5, 2, 3
+       FROM generate_series(-12, 60) n WHERE n <= 0 OR n % 6 = 0`,
+    [other.id],
+  );
   await fillNow(db);
   return [
     ['overview', '.list-panel li'],
