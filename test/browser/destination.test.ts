@@ -120,7 +120,9 @@ it('W5 a destination shows its address, state, errors, times and settings, and i
   await answer(page, 'Send again');
   await expectNoDialog(page);
   await page.getByRole('status').getByText('Sent again to crm').waitFor();
-  await expect.poll(() => page.locator('.journey > li').count(), polling).toBe(3);
+  // who sent it again, and the new try
+  await expect.poll(() => page.locator('.journey > li').count(), polling).toBe(4);
+  await page.locator('.journey > li', { hasText: 'retried by api:local' }).waitFor();
 });
 
 it('W5 a server without the configuration says that it cannot show a request', async () => {
