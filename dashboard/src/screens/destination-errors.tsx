@@ -18,8 +18,7 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
           of the newest {plural(tries, 'try', 'tries')} in {hours} hours
           {from !== null && (
             <>
-              , since <Time at={from} />; “First” is the time of an older dead letter, if there is
-              one
+              , since <Time at={from} />; “≤”: the error began then, or earlier
             </>
           )}
         </span>
@@ -70,16 +69,19 @@ export function DestinationErrors({ destination }: { destination: DestinationDet
 
 type FirstProps = { of: DestinationDetail['sample']['errors'][number]; from: string | null };
 
+/** So many usual gaps between two errors do not pass without one by chance. */
+const longGaps = 10;
+
 /**
- * The first time in the sample, or the time of an older dead letter with the same codes. The sample says nothing about
- * the beginning of the errors if they are no further from its beginning than they usually are from each other.
+ * The first time in the sample, or the time of an older dead letter with the same codes. Only errors that begin long
+ * after the sample, compared with the usual gap between two of them, began there.
  */
 function First({ of: { firstAt, lastAt, count: errors, firstDeadAt }, from }: FirstProps) {
   const first = Date.parse(firstAt);
   if (firstDeadAt !== null && Date.parse(firstDeadAt) < first)
     return <NotAfter at={firstDeadAt} why="The oldest dead letter with this error died then" />;
   const usualGapMs = errors > 1 ? (Date.parse(lastAt) - first) / (errors - 1) : 0;
-  if (first - Date.parse(from ?? firstAt) > usualGapMs) return <Time at={firstAt} />;
+  if (first - Date.parse(from ?? firstAt) > longGaps * usualGapMs) return <Time at={firstAt} />;
   return <NotAfter at={firstAt} why="The sample begins here" />;
 }
 

@@ -29,6 +29,8 @@ export function RequestDialog({ messageId, attempt, resend, close }: Props) {
     withQuery(`${path}/requests/${encodeURIComponent(destination)}`, { claimNo }),
     { everyMs: 60_000 },
   );
+  // a function has no response
+  const hasResponse = Boolean(data?.request) || attempt.response !== null;
   return (
     <Dialog title={`Request to ${destination}`} wide close={close}>
       <div class="attempt-line">
@@ -62,12 +64,18 @@ export function RequestDialog({ messageId, attempt, resend, close }: Props) {
           note="Computed from the message and from the configuration of this server as it is now. Signatures, logins, values of added headers and parameters, and tokens in the address are hidden."
         />
       )}
-      {attempt.endedAt !== null && (data?.request || attempt.response || errorMessage !== null) && (
-        <section class="attempts" aria-label="Response">
-          <h3>Response</h3>
+      {attempt.endedAt !== null && (hasResponse || errorMessage !== null) && (
+        <section class="attempts" aria-label={hasResponse ? 'Response' : 'Error'}>
+          <h3>{hasResponse ? 'Response' : 'Error'}</h3>
           {errorMessage !== null && <p class="attempt-error">{errorMessage}</p>}
-          <ResponseBody label={`Response to try ${tries}`} response={attempt.response} />
-          <p class="muted">The status and the beginning of the body are stored; headers are not.</p>
+          {hasResponse && (
+            <>
+              <ResponseBody label={`Response to try ${tries}`} response={attempt.response} />
+              <p class="muted">
+                The status and the beginning of the body are stored; headers are not.
+              </p>
+            </>
+          )}
         </section>
       )}
     </Dialog>

@@ -21,9 +21,13 @@ export function useRetryFailed() {
   const madeDue = last && (
     <Outcome label="Retry failed" dismiss={() => setLast(undefined)}>
       <span role="status">{plural(last.count, 'delivery', 'deliveries')} made due.</span>
-      {last.count > 0 && (
+      {last.count > 0 ? (
         <a class="button small" href={last.href}>
           Show messages that had failed
+        </a>
+      ) : (
+        <a class="button small" href={linkTo('dead-letters')}>
+          Dead letters are retried there
         </a>
       )}
     </Outcome>

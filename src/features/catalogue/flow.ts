@@ -14,7 +14,10 @@ import { countNamedTopics, readReceivers } from './receivers.js';
 
 /** At most so many topics are listed, and so many destinations. */
 const most = 20;
-/** The rates of topics are those of this time, extended to whole slices of 10 minutes and up to what is counted. */
+/**
+ * The rates of topics are those of this time, extended to whole slices of 10 minutes and up to what is counted, or of
+ * the time since the first message.
+ */
 const rateMs = 600_000;
 
 export type FlowTopic = { topic: string; perSecond: number; destinations: string[] };
@@ -40,16 +43,22 @@ export type Flow = {
 
 export async function readFlow(database: Database, now: Date): Promise<Flow> {
   const report = await readTopics(database, { from: new Date(now.getTime() - rateMs), to: now });
-  const { from, completeTo } = report;
+  const { completeTo } = report;
   const countedMs = Math.min(report.to.getTime(), completeTo?.getTime() ?? -Infinity);
+  const [{ begunAt } = { begunAt: null }] = await database.query<{ begunAt: Date | null }>(
+    'read first message',
+    `SELECT ${database.schema}.id_time(id) AS "begunAt" FROM ${database.schema}.messages ORDER BY id LIMIT 1`,
+  );
+  const from = new Date(Math.max(report.from.getTime(), begunAt?.getTime() ?? 0));
   const to = new Date(Math.max(countedMs, from.getTime()));
+  const seconds = (to.getTime() - from.getTime()) / 1000;
   const { destinations, otherDestinations } = await readDestinations(database);
   const receivers = await readReceivers(
     database,
     destinations.map(({ name }) => name),
   );
-  const counted = report.rows.flatMap(({ name, perSecond }) =>
-    name === null ? [] : [{ topic: name, perSecond: perSecond ?? 0 }],
+  const counted = report.rows.flatMap(({ name, messages }) =>
+    name === null ? [] : [{ topic: name, perSecond: seconds > 0 ? messages / seconds : 0 }],
   );
   const seen = new Set(counted.map(({ topic }) => topic));
   // topics that a route names are shown too, although nothing was sent lately

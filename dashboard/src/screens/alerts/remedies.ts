@@ -21,8 +21,12 @@ export type RemedyAction = {
   act: (retryFailed: RetryFailed) => Promise<unknown>;
 };
 
+/** A list that has only this destination says so, because the sentence of the alert may count others. */
+const labelOf = (what: string, destination: string | null): string =>
+  destination === null ? `Show ${what}` : `Show ${what} of ${destination}`;
+
 const messages = (status: string) => (destination: string | null) => ({
-  label: 'Show messages',
+  label: labelOf('messages', destination),
   to: linkTo('messages', { status, destination }),
 });
 const pending = messages('pending');
@@ -94,7 +98,10 @@ const remedies: Record<string, (destination: string | null) => Remedy> = {
 };
 
 function deadLetters(destination: string | null) {
-  return { label: 'Show dead letters', to: linkTo('dead-letters', { destination }) };
+  return {
+    label: labelOf('dead letters', destination),
+    to: linkTo('dead-letters', { destination }),
+  };
 }
 
 export function remedyOf(alert: string, destination: string | null): Remedy {
