@@ -46,9 +46,9 @@ export async function readBounds(
   given: number | ChartRange,
   givenPoints?: number,
 ): Promise<ChartBounds> {
-  const range = typeof given === 'number' ? null : given;
+  const range = typeof given === 'number' ? null : await untilNow(database, given);
   const minutes =
-    typeof given === 'number' ? given : (given.to.getTime() - given.from.getTime()) / 60_000;
+    range === null ? Number(given) : (range.to.getTime() - range.from.getTime()) / 60_000;
   const points = givenPoints ?? (minutes > 15 ? 60 : 90);
   // the size of the slices depends on their age
   const sliceSeconds = sliceOf(
@@ -71,6 +71,16 @@ export async function readBounds(
   );
   if (bounds === undefined) throw new Error('the bounds of the chart are missing');
   return { ...bounds, stepSeconds };
+}
+
+/** The part of a range that has begun, by the clock of the database: the length of an interval follows from it. */
+async function untilNow(database: Database, { from, to }: ChartRange): Promise<ChartRange> {
+  const [found] = await database.query<{ to: Date }>(
+    'read bounds of a chart',
+    'SELECT greatest($1::timestamptz, least($2::timestamptz, clock_timestamp())) AS to',
+    [from, to],
+  );
+  return { from, to: found?.to ?? to };
 }
 
 /** The seconds of the largest slices that the statistics of this time are merged into. */

@@ -3,7 +3,7 @@
 
 import type { Database } from '../database/connection.js';
 import type { DaySpan } from './message-days.js';
-import { causeOf, entryColumns, topicFits } from './message-ranges.js';
+import { causeOf, entryColumns, hasCodeIn, topicFits } from './message-ranges.js';
 import type { EntryColumn, MessageFilter, Range } from './message-ranges.js';
 
 export type Candidate = {
@@ -112,7 +112,7 @@ function conditionsOf(
       `x.destination_id = (SELECT t.id FROM ${outbox}.destinations t WHERE t.name = ${value(filter.destination)})`,
     );
   if (filter.errorCode !== undefined && !keeps.includes('errorCode'))
-    columns.push(`${value(filter.errorCode)} IN (x.error_code, x.remote_code)`);
+    columns.push(hasCodeIn('x', value(filter.errorCode)));
   if (filter.cause !== undefined && !keeps.includes('cause'))
     columns.push(`${causeOf(outbox, 'x')} = ${value(filter.cause)}`);
   if (columns.length > 0)

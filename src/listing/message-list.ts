@@ -11,7 +11,7 @@ import { findCandidates } from './message-candidates.js';
 import type { Candidate, Candidates } from './message-candidates.js';
 import { Days } from './message-days.js';
 import type { DaySpan } from './message-days.js';
-import { causeOf, isPattern, lastId, topicFits } from './message-ranges.js';
+import { causeOf, hasCodeIn, isPattern, lastId, topicFits } from './message-ranges.js';
 import type { MessageFilter, Range } from './message-ranges.js';
 import { chooseStart, startWith } from './message-starts.js';
 import { matchPayloads, payloadPath } from './payload-filter.js';
@@ -246,7 +246,7 @@ async function detailsOf(
       WHERE ($2::text IS NULL OR s.status = $2) AND ($3::boolean IS NULL OR s.retrying)
         AND ($4::text IS NULL OR s.destination = $4) AND ($5::text IS NULL OR ${topicFits('s.topic', '$5')}) AND ($6::text IS NULL OR s.namespace = $6)
         AND ($7::text IS NULL OR s.tenant_id = $7) AND ($8::text IS NULL OR s.key = $8) AND ($9::text IS NULL OR s.aggregate_type = $9)
-        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR $11 IN (s.error_code, s.remote_code))
+        AND ($10::text IS NULL OR s.aggregate_id = $10) AND ($11::text IS NULL OR ${hasCodeIn('s', '$11')})
         AND ($12::timestamptz IS NULL OR s.created_at >= $12) AND ($13::timestamptz IS NULL OR s.created_at < $13)
         AND ($14::uuid IS NULL OR s.message_id = $14) AND ($15::text IS NULL OR ${causeOf(schema, 's')} = $15) AND ${isTimed ? failedThen : 'true'}`,
     [
@@ -290,8 +290,13 @@ function readPlace(text: string): Continuation {
     ) as unknown[];
     const isPlace =
       after === null || (Array.isArray(after) && after.every((x) => typeof x === 'string'));
-    if (typeof range === 'string' && isPlace && typeof searched === 'number')
-      return { range, after, searched };
+    if (
+      typeof range === 'string' &&
+      isPlace &&
+      Number.isSafeInteger(searched) &&
+      Number(searched) >= 0
+    )
+      return { range, after, searched: Number(searched) };
   } catch {
     // reported below
   }

@@ -211,7 +211,7 @@ export function ofDedupeKey({ dedupeKey, namespace, tenantId }: MessageFilter): 
 }
 
 /** An HTTP status is the code of the other side: webhooks record it beside one of these codes. */
-const httpStatus = /^[1-5]\d\d$/;
+const httpStatus = /^[1-5][0-9][0-9]$/;
 const codesWithStatus = ['http_status', 'endpoint_gone'];
 
 /** The error codes among which an error code of a filter is found. */
@@ -227,6 +227,13 @@ export function hasCode(
   if (failure.errorCode === code) return true;
   const [, ...withStatus] = codesFor(code);
   return failure.remoteCode === code && withStatus.includes(failure.errorCode ?? '');
+}
+
+/** The same in SQL, for a row with error_code and remote_code. */
+export function hasCodeIn(row: string, code: string): string {
+  const withStatus = codesWithStatus.map((each) => `'${each}'`).join(', ');
+  return `(${row}.error_code = ${code}
+           OR (${row}.remote_code = ${code} AND ${code} ~ '${httpStatus.source}' AND ${row}.error_code IN (${withStatus})))`;
 }
 
 /** Failed attempts with this code, or with any, backwards. A message that failed twice comes once. */

@@ -30,6 +30,7 @@ import {
   bodyOf,
   changesSomething,
   isInvalidValue,
+  isOutOfRange,
   protectedApp,
 } from './protection.js';
 import { answerFrom, carriesPosition } from '../features/replicas/reads.js';
@@ -202,7 +203,7 @@ function addRoute(
     });
     const answer = await answering.catch((error: unknown) => {
       // all other values were checked before the database got them
-      if (isInvalidValue(error) && values['next'] !== undefined)
+      if ((isInvalidValue(error) || isOutOfRange(error)) && values['next'] !== undefined)
         throw new HttpProblem(
           400,
           `next is ${shown(values['next'])}: pass next from the previous page`,

@@ -128,6 +128,11 @@ async function textOf({ body }: Request): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
+/** Whether the database was given a number that is too large for it, or has computed one. */
+export function isOutOfRange(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '22003';
+}
+
 /** Whether the database could not read a value of the request. */
 export function isInvalidValue(error: unknown): boolean {
   return invalidValueCodes.has((error as { code?: unknown } | null)?.code);

@@ -226,6 +226,33 @@ describe('a list of messages', () => {
     expect(await found({ failedFrom: new Date(ended), cause: 'http_status 422' })).toEqual([]);
   });
 
+  it('W5 a code of the other side is found if it is an HTTP status, with whatever other filters', async () => {
+    const queue = await makeQueue(db);
+    const sent = [
+      { key: 'a', dedupeKey: 'with status', errorCode: 'http_status', remoteCode: '418' },
+      { key: 'b', dedupeKey: 'with text', errorCode: 'thrown', remoteCode: 'strange' },
+    ];
+    for (const { key, dedupeKey, errorCode, remoteCode } of sent) {
+      const id = await queue.enqueueOne({ key, dedupeKey });
+      await settle(db, await queue.claim(), [{ id, outcome: 'reject', errorCode, remoteCode }]);
+    }
+    for (const { key, dedupeKey, errorCode, remoteCode } of sent) {
+      const searches: MessageFilter[] = [
+        { destination: queue.name },
+        { destination: queue.name, status: 'dead' },
+        { key },
+        { dedupeKey },
+        { dedupeKey, status: 'dead' },
+        { topic: queue.topic, status: 'failed' },
+      ];
+      for (const search of searches) {
+        expect(await list({ ...search, errorCode }), JSON.stringify(search)).toHaveLength(1);
+        const byRemoteCode = await list({ ...search, errorCode: remoteCode });
+        expect(byRemoteCode, JSON.stringify(search)).toHaveLength(remoteCode === '418' ? 1 : 0);
+      }
+    }
+  });
+
   it('W5 filters by status at one destination', async () => {
     const { queue, all, delivered, retrying, dead, held } = await scene();
     const at = (status: MessageFilter['status']) =>

@@ -106,6 +106,22 @@ describe('a restored dead letter', () => {
     );
   });
 
+  it('M5 W8 of two undos at once, one is told that the letter is dead again', async () => {
+    const ask = await (await serveDatabase(db)).as('operate');
+    const queue = await makeQueue(db);
+    for (const id of await makeDead(queue, 5, 'no')) {
+      await discard(id);
+      const undo = () => ask('POST', `/api/messages/${id}/restore`);
+      const answers = await Promise.all([undo(), undo()]);
+      const [done, late] = answers.toSorted((a, b) => a.status - b.status);
+      expect(done?.status).toBe(200);
+      expect([late?.status, late?.body['error']]).toEqual([
+        409,
+        `the message ${id} is dead at ${queue.name}: only a discarded dead letter can be restored; to send it again, replay it`,
+      ]);
+    }
+  });
+
   it('M5 W8 is offered where a restore is possible, and nowhere else', async () => {
     const ask = await (await serveDatabase(db)).as('operate');
     const isOffered = async (id: string) => {

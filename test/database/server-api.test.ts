@@ -88,13 +88,20 @@ describe('messages', () => {
 
   it('W5 a page that begins at a forged place is refused in our own words', async () => {
     const ask = await operator();
-    const forged = JSON.stringify(['unrouted', ['nonsense'], 0]);
-    const next = Buffer.from(forged).toString('base64url');
-    const { status, body } = await ask('GET', `/api/messages?status=unrouted&next=${next}`);
-    expect([status, body['error']]).toEqual([
-      400,
-      `next is "${next}": pass next from the previous page`,
-    ]);
+    for (const [list, place] of [
+      ['unrouted', ['unrouted', ['nonsense'], 0]],
+      ['pending', ['lanes', ['2147483648', '1', '1'], 1]],
+      ['pending', ['lanes', ['1', '9223372036854775808', '1'], 1]],
+      ['unrouted', ['unrouted', null, -5]],
+      ['unrouted', ['unrouted', null, 1e308]],
+    ] as const) {
+      const next = Buffer.from(JSON.stringify(place)).toString('base64url');
+      const { status, body } = await ask('GET', `/api/messages?status=${list}&next=${next}`);
+      expect([status, body['error']]).toEqual([
+        400,
+        `next is "${next}": pass next from the previous page`,
+      ]);
+    }
   });
 
   it('W5 W8 one is shown completely, and its payload unchanged', async () => {

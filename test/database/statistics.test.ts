@@ -133,6 +133,21 @@ describe('statistics', () => {
       expect(since).not.toBeNull();
     });
 
+    it('of a time that has not ended are those until now, in intervals of that length', async () => {
+      await busy(400);
+      const from = new Date(Date.now() - 60_000);
+      const of = async (to: number) => {
+        const range = { from, to: new Date(Date.now() + to) };
+        const { points, deliveryRate } = await readOverview(openDatabase(db), range);
+        const first = points[0]?.at.getTime() ?? 0;
+        expect(first).toBeGreaterThan(from.getTime() - 10_000);
+        expect(points.length).toBeGreaterThan(4);
+        return deliveryRate;
+      };
+      expect(await of(86_400_000)).toEqual(await of(0));
+      expect(await of(30 * 86_400_000)).toEqual(await of(0));
+    });
+
     it('are those between two moments, in slices of their age', async () => {
       await busy(400);
       const end = Math.floor(Date.now() / 10_000) * 10_000 - 20 * 60_000;

@@ -99,7 +99,8 @@ export const deadLetterRoutes: readonly Route[] = [
       const destination = values['destination'] as string | undefined;
       const letter = { messageId: message.id, destination };
       const restored = await restoreLetter(database, letter, actorOf(request));
-      if (restored === 0) throw new HttpProblem(409, whyNot(message, destination));
+      // read again: another request may have restored it meanwhile
+      if (restored === 0) throw new HttpProblem(409, whyNot(await messageOf(request), destination));
       return { restored };
     },
   },
