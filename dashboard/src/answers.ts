@@ -1,7 +1,11 @@
 // Answers of the API: the server's types after their way through JSON, where times are text. Those of a feature are in
 // the folder of its screen.
 
-import type { MessageDetail, Attempt as AttemptRow } from '../../src/listing/message-detail.js';
+import type {
+  Attempt as AttemptRow,
+  Delivery,
+  MessageDetail,
+} from '../../src/listing/message-detail.js';
 import type { ListedMessage as ListedRow } from '../../src/listing/message-list.js';
 import type { DestinationDetail as DetailRow } from '../../src/listing/destination-detail.js';
 import type { DestinationReport, HealthMetric, RelayReport } from '../../src/listing/reports.js';
@@ -28,7 +32,9 @@ export type MessagePage = {
   searched: number;
   searchedInAll: number;
 };
-export type Message = Sent<MessageDetail>;
+export type Message = Sent<
+  Omit<MessageDetail, 'deliveries'> & { deliveries: (Delivery & { canRestore: boolean })[] }
+>;
 export type Attempt = Sent<AttemptRow>;
 export type Destination = Sent<DestinationReport>;
 export type DestinationPage = { destinations: Destination[]; next: string | null };

@@ -48,7 +48,7 @@ export type DestinationDetail = DestinationReport & {
   /** The first failed try since the last success, to ten seconds (older ones: to ten minutes); null if the last tries succeeded. */
   failingSince: Date | null;
   /** The oldest slice of its statistics; null if there is none. */
-  countedSince: Date | null;
+  statisticsFrom: Date | null;
   /** The last failed try of the sample; without one, the newest dead letter. */
   lastError: LastError | null;
   /** A sample of the last tries, of at most `hours` and 1,000 tries. `from`: when the oldest ended; null without tries. */
@@ -130,7 +130,7 @@ async function readRoutes(database: Database, name: string): Promise<Destination
   );
 }
 
-type Since = Pick<DestinationDetail, 'failingSince' | 'countedSince'>;
+type Since = Pick<DestinationDetail, 'failingSince' | 'statisticsFrom'>;
 
 /** From the slices of the statistics, which are kept for 31 days. */
 async function readSince(database: Database, name: string): Promise<Since> {
@@ -142,11 +142,11 @@ async function readSince(database: Database, name: string): Promise<Since> {
                 (SELECT g.slice FROM ${schema}.statistics g WHERE g.destination_id = t.id AND g.delivered > 0
                   ORDER BY g.slice DESC LIMIT 1), '-infinity')
               ORDER BY s.slice LIMIT 1) AS "failingSince",
-            (SELECT s.slice FROM ${schema}.statistics s WHERE s.destination_id = t.id ORDER BY s.slice LIMIT 1) AS "countedSince"
+            (SELECT s.slice FROM ${schema}.statistics s WHERE s.destination_id = t.id ORDER BY s.slice LIMIT 1) AS "statisticsFrom"
        FROM ${schema}.destinations t WHERE t.name = $1`,
     [name],
   );
-  return row ?? { failingSince: null, countedSince: null };
+  return row ?? { failingSince: null, statisticsFrom: null };
 }
 
 type Try = {

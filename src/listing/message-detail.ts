@@ -34,8 +34,6 @@ export type Delivery = {
   tries: number;
   nextTryAt: Date | null;
   changedAt: Date;
-  /** Whether it is a discarded dead letter that can be restored. */
-  canRestore: boolean;
 };
 
 export type Attempt = {
@@ -87,12 +85,7 @@ export async function readMessage(
   if (message === undefined) return null;
   const deliveries = await database.query<Delivery>(
     'read deliveries',
-    `SELECT s.destination, s.status, s.retrying, s.tries, s.next_try_at AS "nextTryAt", s.changed_at AS "changedAt",
-            s.status = 'discarded' AND EXISTS (
-              SELECT FROM ${schema}.discarded_letters d
-               WHERE d.message_id = $1 AND d.destination_id = s.destination_id AND NOT EXISTS (
-                 SELECT FROM ${schema}.attempts a
-                  WHERE a.message_id = $1 AND a.destination_id = d.destination_id AND a.claim_no > d.claim_no)) AS "canRestore"
+    `SELECT s.destination, s.status, s.retrying, s.tries, s.next_try_at AS "nextTryAt", s.changed_at AS "changedAt"
        FROM ${schema}.describe_messages(ARRAY[$1::uuid]) s ORDER BY s.destination`,
     [id],
   );

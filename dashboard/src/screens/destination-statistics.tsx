@@ -11,10 +11,10 @@ import { linkTo } from '../route.js';
 import { count, share } from '../shown.js';
 import { destinationPath } from './destination-state.js';
 
-type Props = { destination: Pick<DestinationDetail, 'name' | 'countedSince'> };
+type Props = { destination: Pick<DestinationDetail, 'name' | 'statisticsFrom'> };
 
-export function DestinationStatistics({ destination: { name, countedSince } }: Props) {
-  const range = useTimeRange(countedSince, 60);
+export function DestinationStatistics({ destination: { name, statisticsFrom } }: Props) {
+  const range = useTimeRange(statisticsFrom, 60);
   const { data, error, loading, refresh } = useLive<Statistics>(
     range.asked && withQuery(destinationPath(name, '/statistics'), range.asked),
     { everyMs: 10_000 },

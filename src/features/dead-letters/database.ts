@@ -144,3 +144,17 @@ export async function restoreLetter(
   );
   return row?.count ?? 0;
 }
+
+/** The destinations at which a discarded dead letter of the message can be restored: nothing was sent there since. */
+export async function restorableAt(database: Database, messageId: string): Promise<string[]> {
+  const { schema } = database;
+  const rows = await database.query<{ name: string }>(
+    'look for restorable dead letters',
+    `SELECT t.name FROM ${schema}.discarded_letters d JOIN ${schema}.destinations t ON t.id = d.destination_id
+      WHERE d.message_id = $1 AND NOT EXISTS (
+        SELECT FROM ${schema}.attempts a
+         WHERE a.message_id = $1 AND a.destination_id = d.destination_id AND a.claim_no > d.claim_no)`,
+    [messageId],
+  );
+  return rows.map(({ name }) => name);
+}

@@ -67,7 +67,7 @@ export const destinationRoutes: readonly Route[] = [
     summary:
       'One destination: its state and settings; its address without secrets, as the newest relay declared it; its routes; since when it has failed, and its last error; the errors and the times of its newest tries in 24 hours, at most 1,000.',
     returns:
-      'the fields of the list, `settings`, `routes`, `failingSince`, `countedSince` (its oldest counts), `lastError`, `sample` with `errors` by code, each with its first and last time in the sample, and with `firstDeadAt`, when the oldest dead letter with its codes died, and `durations` of tries and `deliveryTimes` as histograms',
+      'the fields of the list, `settings`, `routes`, `failingSince`, `statisticsFrom` (its oldest counts), `lastError`, `sample` with `errors` by code, each with its first and last time in the sample, and with `firstDeadAt`, when the oldest dead letter with its codes died, and `durations` of tries and `deliveryTimes` as histograms',
     errors,
     parameters: { name },
     async answer({ database, values }) {

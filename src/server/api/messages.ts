@@ -2,7 +2,7 @@
 
 import type { Database } from '../../database/connection.js';
 import { cancelDeliveries, retryDeliveriesNow } from '../../listing/deliveries.js';
-import { changeDeadLetter } from '../../features/dead-letters/database.js';
+import { changeDeadLetter, restorableAt } from '../../features/dead-letters/database.js';
 import { readMessage, readPayload } from '../../listing/message-detail.js';
 import type { MessageDetail } from '../../listing/message-detail.js';
 import { listMessages } from '../../listing/message-list.js';
@@ -127,7 +127,7 @@ export function messageRoutes(config: Configured): readonly Route[] {
         'the message with `deliveries` (`canRestore`: it is a discarded dead letter that can be restored), `attempts` and `explanations`',
       errors: { 404: 'no such message' },
       parameters: { id },
-      answer: async (request) => messageOf(request),
+      answer: async (request) => withRestorable(request.database, await messageOf(request)),
     },
     {
       method: 'GET',
@@ -225,4 +225,16 @@ export async function messageOf({
     );
   }
   return message;
+}
+
+async function withRestorable(database: Database, message: MessageDetail) {
+  const isDiscarded = message.deliveries.some(({ status }) => status === 'discarded');
+  const restorable = new Set<string | null>(
+    isDiscarded ? await restorableAt(database, message.id) : [],
+  );
+  const deliveries = message.deliveries.map((delivery) => ({
+    ...delivery,
+    canRestore: delivery.status === 'discarded' && restorable.has(delivery.destination),
+  }));
+  return { ...message, deliveries };
 }
