@@ -175,15 +175,22 @@ async function readTries(database: Database, name: string): Promise<Try[]> {
   );
 }
 
+/**
+ * The newest dead letter of a destination. The destination is written as two bounds, and the order begins with it: only
+ * the index by destination fits that. With one condition, the planner also takes the index by age, and looks for this
+ * destination among the letters of all others.
+ */
 async function readLastLetter(database: Database, name: string): Promise<LastError | undefined> {
   const { schema } = database;
   const [row] = await database.query<LastError>(
     'read dead letter',
     `SELECT coalesce(l.error_code, l.reason) AS "errorCode", l.remote_code AS "remoteCode", l.dead_at AS "lastAt",
             left(l.error_message, ${shownError}) AS "lastError", l.message_id AS "lastMessageId"
-       FROM ${schema}.dead_letters l
-      WHERE l.destination_id = (SELECT t.id FROM ${schema}.destinations t WHERE t.name = $1)
-      ORDER BY l.dead_at DESC, l.message_id DESC LIMIT 1`,
+       FROM ${schema}.destinations t CROSS JOIN LATERAL (
+         SELECT x.* FROM ${schema}.dead_letters x
+          WHERE x.destination_id >= t.id AND x.destination_id <= t.id
+          ORDER BY x.destination_id DESC, x.dead_at DESC, x.message_id DESC LIMIT 1) l
+      WHERE t.name = $1`,
     [name],
   );
   return row;
