@@ -69,6 +69,7 @@ describe('a change of many dead letters', () => {
     await waitUntilBlocking(db, client);
     await waitFor(async () => (await queue.waiting()).length === 1000, { what: 'a batch' });
     running.process.kill('SIGINT');
+    await running.says('stopping after the batch that is running');
     await client.query('COMMIT');
     const stopped = await running.ended();
     expect(stopped.code).toBe(5);

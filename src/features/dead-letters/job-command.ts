@@ -154,7 +154,10 @@ async function find(database: Database, id: string): Promise<Job> {
 
 function stopSignal(): AbortSignal {
   const controller = new AbortController();
-  void untilStopped().then(() => controller.abort());
+  void untilStopped().then(() => {
+    controller.abort();
+    note('stopping after the batch that is running; Ctrl-C again ends at once');
+  });
   return controller.signal;
 }
 
