@@ -10,7 +10,7 @@ export type Live<T> = {
   error: Error | undefined;
   /** The address has had no answer yet. Until then, the data is that of the previous address. */
   loading: boolean;
-  /** Polls at once, as does all other live data: an action can change several tables. */
+  /** Polls all live data of the screen at once, also while it is paused or held: an action can change several tables. */
   refresh: () => void;
 };
 

@@ -7,7 +7,7 @@ import type { ChartBounds, ChartRange } from './chart-bounds.js';
 import type { Counts } from './statistics.js';
 
 export type DestinationStatistics = Counts & {
-  /** The tries that failed, those that were the last one too. */
+  /** All failed tries: `retried` and `died`. */
   failed: number;
   deliveryRate: number | null;
   successRate: number | null;
@@ -70,7 +70,7 @@ function totalsOf(points: DestinationStatistics['points']): Totals {
   const [delivered, failed, died] = [sum('delivered'), sum('failed'), sum('died')];
   // truncated, so that one of a million that died does not look like none
   const share = (all: number): number | null =>
-    all === 0 ? null : Math.trunc((delivered / all) * 1e6) / 1e6;
+    all === 0 ? null : Math.floor((delivered * 1e6) / all) / 1e6;
   return {
     delivered,
     retried: failed - died,

@@ -98,6 +98,14 @@ it('P14 W7 health and alerts look at the most urgent of many endpoints, running 
      INSERT INTO ${db.quoted}.deliveries (message_id, destination_id, available_at, bytes, namespace)
      SELECT ${db.quoted}.new_id(), m.id, now() - substr(m.name, 6)::int * interval '10 minutes', 1, 'default' FROM made m`,
   );
+  // the key of one endpoint was not looked at by a relay yet
+  await db.query(
+    `WITH waiting AS (
+       UPDATE ${db.quoted}.deliveries d SET key_id = 77, sequence = 1
+         FROM ${db.quoted}.destinations t WHERE t.id = d.destination_id AND t.name = 'shop-598'
+       RETURNING d.destination_id)
+     INSERT INTO ${db.quoted}.lane_tickets (destination_id, key_id) SELECT destination_id, 77 FROM waiting`,
+  );
   const { rows } = await db.query<{ name: string }>(
     `SELECT t.name FROM ${db.quoted}.urgent_destinations() u(id) JOIN ${db.quoted}.destinations t ON t.id = u.id`,
   );
@@ -115,6 +123,7 @@ it('P14 W7 health and alerts look at the most urgent of many endpoints, running 
   expect(firing('oldest_waiting_seconds')).toMatchObject({ destination: 'shop-599' });
   expect(firing('paused_waiting')).toMatchObject({ value: 250 });
   await db.query(`DELETE FROM ${db.quoted}.deliveries`);
+  await db.query(`DELETE FROM ${db.quoted}.lane_tickets`);
 });
 
 it('P14 the count of a destination uses an index, whatever other destinations hold', async () => {

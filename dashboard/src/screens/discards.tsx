@@ -20,9 +20,11 @@ export function useDiscards(ask: (question: Question) => void, restored: () => v
         setLast({ letter, isRestored: false });
       },
     });
-  const undo = async ({ messageId, destination }: Named): Promise<void> => {
+  const undo = async (letter: Named): Promise<void> => {
+    const { messageId, destination } = letter;
     await post(`messages/${messageId}/restore`, { destination });
-    setLast((now) => now && { ...now, isRestored: true });
+    // another letter may have been discarded meanwhile
+    setLast((now) => (now?.letter === letter ? { letter, isRestored: true } : now));
     restored();
   };
   const word = last?.isRestored ? 'Restored' : 'Discarded';

@@ -40,7 +40,7 @@ function died(from: Date, to: Date): string {
 
 export function OverviewScreen() {
   const { retryFailed, madeDue } = useRetryFailed();
-  // the numbers are always current
+  // the numbers are those of now, whatever range the charts show
   const now = useLive<Overview>(withQuery('overview', { minutes: 10 }), { everyMs: 5000 });
   const range = useTimeRange(now.data?.since, usualMinutes, now.data && Date.parse(now.data.now));
   const { data, error, loading, refresh } = useLive<Overview>(

@@ -27,7 +27,7 @@ export function useRetryFailed() {
         </a>
       ) : (
         <a class="button small" href={linkTo('dead-letters')}>
-          Dead letters are retried there
+          Go to dead letters
         </a>
       )}
     </Outcome>

@@ -73,8 +73,8 @@ BEGIN
         OR (x.number > p_visited AND starts_with(letters_of(x.topic), v_letters));
 END $$;
 
--- The tenants of messages since this id that begin with this text; at most p_visited are looked at. It skips through
--- the index as topics_with does.
+-- The tenants that begin with this text, of messages since the day of this id; at most p_visited are looked at. It
+-- skips through the index as topics_with does.
 CREATE OR REPLACE FUNCTION tenants_with(p_beginning text, p_from uuid, p_visited int) RETURNS SETOF text
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan

@@ -76,8 +76,8 @@ BEGIN
 END $$;
 
 -- The waiting destinations that health and alerts look at one by one: all of configurations, and of endpoints the 250
--- running and the 250 paused ones whose first delivery has been due longest. So the time that both take is limited,
--- however many endpoints of customers wait.
+-- running and the 250 paused ones whose first delivery has been due longest. Deliveries of blocked keys do not count.
+-- So the time that both take is limited, however many endpoints of customers wait.
 CREATE OR REPLACE FUNCTION urgent_destinations() RETURNS SETOF int
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
@@ -98,7 +98,8 @@ BEGIN
     UNION ALL
     SELECT x.id
       FROM (SELECT t.id,
-                   row_number() OVER (PARTITION BY t.paused_at IS NULL ORDER BY f.due_at, t.id) AS place
+                   row_number() OVER (PARTITION BY t.paused_at IS NULL
+                                          ORDER BY least(f.due_at, h.available_at), t.id) AS place
               FROM first_due() f
                    -- OFFSET 0 makes it a look-up for each, instead of a scan of all endpoints
              CROSS JOIN LATERAL (
@@ -106,6 +107,20 @@ BEGIN
                       FROM destinations d
                      WHERE d.id = f.destination_id
                     OFFSET 0) t
+                   -- first_due calls keys that no relay has looked at due now, however long they have waited
+              LEFT JOIN LATERAL (
+                    SELECT k.key_id
+                      FROM lane_tickets k
+                     WHERE k.destination_id = f.destination_id
+                     ORDER BY k.id
+                     LIMIT 1) k ON true
+              LEFT JOIN LATERAL (
+                    SELECT d.available_at
+                      FROM deliveries d
+                     WHERE d.destination_id = f.destination_id
+                       AND d.key_id = k.key_id
+                     ORDER BY d.sequence
+                     LIMIT 1) h ON true
              WHERE t.origin = 'database') x
      WHERE x.place <= 250;
 END $$;

@@ -4,7 +4,7 @@
 import { ConfigurationError, shown } from '../../core/errors.js';
 import { keysOf, placeOf } from '../../listing/destination-list.js';
 
-/** Those of one query. In the order `problems`, a list is put together from several. */
+/** Orders that one query can read. The order `problems` needs several queries. */
 export type QueryOrder = 'newest' | 'name' | 'waiting' | 'dead';
 export const endpointOrders = ['newest', 'problems', 'name', 'waiting', 'dead'] as const;
 
