@@ -1,5 +1,5 @@
-// Search for messages, also for dead letters: the first page is live. If it ends before the page is full, the search goes on by itself, request
-// by request, until the page is full, everything was searched, or the user stops it.
+// Search for messages, also for dead letters: the first page is live. If it ends before the page is full, the search goes
+// on by itself, request by request, until the page is full, everything was searched, or the user stops it.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 

@@ -1,6 +1,6 @@
 // Live tail: events as they happen, the newest first, with the filters of the address. The server remembers where this
-// browser is, so no event is shown twice, and what is left out is said. While the pointer or the keyboard is in the list,
-// new events are collected and counted.
+// browser is, so no event is shown twice, and says how many were left out. While the pointer or the keyboard is in the
+// list, new events are collected and counted.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 
